@@ -104,7 +104,7 @@ void ConfigFields::fail(const std::string& key, const std::string& found,
                .where = file_ + ": " + prefix_ + key,
                .found = found,
                .expected = expected,
-               .next = "take another model of that kind; where config.json was edited, undo that"});
+               .next = "use a model that lft supports; if you edited config.json, revert it"});
 }
 
 }  // namespace lft

@@ -32,12 +32,15 @@ void parse_stored_dtype(const ConfigFields& top, const ConfigFields& text, Model
   for (const ConfigFields* fields : {&text, &top}) {
     for (const char* key : {"torch_dtype", "dtype"}) {
       if (fields->find(key) == nullptr) continue;
-      fields->text(key, &config->stored_dtype);
-      if (config->stored_dtype.starts_with("torch.")) config->stored_dtype.erase(0, 6);
-      if (config->stored_dtype != "float32" && config->stored_dtype != "float16" &&
-          config->stored_dtype != "bfloat16") {
-        fields->fail(key, config->stored_dtype, "float32, float16 or bfloat16");
-      }
+      std::string name;
+      fields->text(key, &name);
+      if (name.starts_with("torch.")) name.erase(0, 6);
+      if (name == "auto") continue;
+      if (name == "half") name = "float16";
+      if (name == "float") name = "float32";
+      if (name != "float32" && name != "float16" && name != "bfloat16")
+        fields->fail(key, name, "float32, float16 or bfloat16");
+      config->stored_dtype = name;
     }
   }
 }
@@ -47,10 +50,8 @@ std::string fingerprint_of_decoder(const llama::LlamaConfig& t) {
   out.precision(17);
   out << t.hidden << ' ' << t.intermediate << ' ' << t.layers << ' ' << t.heads << ' ' << t.kv_heads
       << ' ' << t.head_dim << ' ' << t.vocab << ' ' << t.max_positions << ' ' << t.rms_norm_eps
-      << ' ' << t.rope_theta << ' ' << t.rope_scaling.type << ' ' << t.rope_scaling.factor << ' '
-      << t.rope_scaling.low_freq_factor << ' ' << t.rope_scaling.high_freq_factor << ' '
-      << t.rope_scaling.original_max_positions << ' ' << t.attention_bias << t.mlp_bias
-      << t.tie_embeddings;
+      << ' ' << t.rope_theta << ' ' << llama::fingerprint_of_scaling(t.rope_scaling) << ' '
+      << t.attention_bias << t.mlp_bias << t.tie_embeddings;
   if (t.qkv_bias) out << " qkv_bias";
   if (t.qk_norm) out << " qk_norm";
   for (const int64_t pairs : t.mrope_section) out << ' ' << pairs;
@@ -64,6 +65,9 @@ std::string fingerprint_of_decoder(const llama::LlamaConfig& t) {
   out << " window " << t.window << ' ' << t.local_rope_theta << ' ' << t.local_rope_scaling.type
       << ' ' << t.local_rope_scaling.factor << ' ';
   for (const bool slides : t.slides) out << slides;
+  const std::string& local = t.local_rope_scaling.type;  // of those two the text above has all
+  if (local != "default" && local != "linear")
+    out << ' ' << llama::fingerprint_of_scaling(t.local_rope_scaling);
   return out.str();
 }
 

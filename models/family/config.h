@@ -25,7 +25,8 @@ struct ModelConfig {
   llama::LlamaConfig text;
   int64_t image_token = -1, pad_token = -1, bos_token = 1;
   std::vector<int64_t> eos_tokens = {2};
-  std::string stored_dtype = "float32";  // dtype / torch_dtype of config.json
+  std::string stored_dtype = "float32";  // dtype / torch_dtype of config.json, which is one of
+                                         // float32, float16, bfloat16
   std::shared_ptr<const FamilyFields> own;
 };
 

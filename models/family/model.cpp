@@ -99,6 +99,8 @@ llama::DecoderInput ModelImpl::embed(const Batch& batch, const ImageFeatures* kn
   }
   llama::DecoderInput input;
   input.packed = batch.packed;
+  for (int64_t row = 0; batch.lengths_b.defined() && row < batch.lengths_b.size(0); ++row)
+    input.lengths.push_back(batch.lengths_b[row].item<int64_t>());
   if (const at::Tensor given = positions(batch); given.defined())
     input.positions_3bt = ops::copy_to_device(given, device());
   at::Tensor embeds = call("language_model.model.embed_tokens", language_model->model->embed_tokens,

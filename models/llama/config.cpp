@@ -86,30 +86,24 @@ void parse_mrope(const ConfigFields& rope, LlamaConfig* c) {
   }
 }
 
-/// `max_positions`: what a scaling that names no original context takes for it.
-void parse_scaling(const ConfigFields& rope, int64_t max_positions, RopeScaling* to) {
-  RopeScaling& scaling = *to;
-  rope.one_of("rope_type", {"default", "linear", "llama3"}, &scaling.type);
-  double rotary = 1;
-  rope.number("partial_rotary_factor", 0, 1, &rotary);
-  if (rotary != 1) rope.fail("partial_rotary_factor", Json(rotary).dump(), "1");
-  if (scaling.type == "default") return;
-  std::vector<const char*> required = {"factor"};
-  if (scaling.type == "llama3") required = {"factor", "low_freq_factor", "high_freq_factor"};
-  for (const char* name : required) {
-    if (rope.find(name) == nullptr)
-      rope.fail(name, "nothing", "a number, as rope type " + scaling.type + " needs it");
-  }
-  rope.number("factor", 0, 1e6, &scaling.factor);
-  rope.number("low_freq_factor", 0, 1e6, &scaling.low_freq_factor);
-  rope.number("high_freq_factor", 0, 1e6, &scaling.high_freq_factor);
-  scaling.original_max_positions = max_positions;
-  rope.integer("original_max_position_embeddings", 1, kMaxPositions,
-               &scaling.original_max_positions);
-  if (scaling.type == "llama3" && scaling.high_freq_factor <= scaling.low_freq_factor) {
-    rope.fail("high_freq_factor", Json(scaling.high_freq_factor).dump(),
-              "more than low_freq_factor");
-  }
+void parse_scaling(const ConfigFields& rope, const ConfigFields& text, const LlamaConfig& c,
+                   double theta, RopeScaling* to) {
+  parse_rope_scaling({.rope = rope,
+                      .text = text,
+                      .head_dim = c.head_dim,
+                      .max_positions = c.max_positions,
+                      .theta = theta},
+                     to);
+}
+
+/// Configs with these scalings may name the context from before.
+void widen_context(LlamaConfig* c) {
+  const RopeScaling& scaling = c->rope_scaling;
+  if (scaling.type != "dynamic" && scaling.type != "yarn") return;
+  const auto context = static_cast<double>(scaling.original_max_positions) * scaling.factor;
+  c->max_positions =
+      std::max(c->max_positions,
+               static_cast<int64_t>(std::min(context, static_cast<double>(kMaxPositions))));
 }
 
 void parse_rope(const ConfigFields& text, LlamaConfig* c) {
@@ -122,9 +116,13 @@ void parse_rope(const ConfigFields& text, LlamaConfig* c) {
   rope.number("rope_theta", 0, 1e15, &c->rope_theta);
   const bool mrope = !c->mrope_section.empty();
   if (mrope) parse_mrope(rope, c);
-  rope.text("type", &c->rope_scaling.type);
-  if (mrope && c->rope_scaling.type == "mrope") c->rope_scaling.type = "default";
-  parse_scaling(rope, c->max_positions, &c->rope_scaling);
+  const char* type = rope.find("rope_type") != nullptr ? "rope_type" : "type";
+  rope.text(type, &c->rope_scaling.type);
+  if (mrope && c->rope_scaling.type == "mrope") {  // the axes alone, which were read above
+    c->rope_scaling.type = "default";
+    return;
+  }
+  parse_scaling(rope, text, *c, c->rope_theta, &c->rope_scaling);
 }
 
 /// Of layers that see everything, and of those with a window: an object each in new files.
@@ -134,7 +132,7 @@ void parse_two_ropes(const ConfigFields& text, LlamaConfig* c) {
   if (text.find("rope_scaling") != nullptr && !text.find("rope_scaling")->empty()) {
     const ConfigFields scaling = text.child("rope_scaling");
     scaling.text("type", &c->rope_scaling.type);
-    parse_scaling(scaling, c->max_positions, &c->rope_scaling);
+    parse_scaling(scaling, text, *c, c->rope_theta, &c->rope_scaling);
   }
   if (text.find("rope_parameters") == nullptr) return;
   const ConfigFields both = text.child("rope_parameters");
@@ -146,33 +144,41 @@ void parse_two_ropes(const ConfigFields& text, LlamaConfig* c) {
   if (both.find("full_attention") != nullptr) {
     const ConfigFields full = both.child("full_attention");
     full.number("rope_theta", 0, 1e15, &c->rope_theta);
-    parse_scaling(full, c->max_positions, &c->rope_scaling);
+    parse_scaling(full, text, *c, c->rope_theta, &c->rope_scaling);
   }
   if (both.find("sliding_attention") != nullptr) {
     const ConfigFields local = both.child("sliding_attention");
     local.number("rope_theta", 0, 1e15, &c->local_rope_theta);
-    parse_scaling(local, c->max_positions, &c->local_rope_scaling);
+    parse_scaling(local, text, *c, c->local_rope_theta, &c->local_rope_scaling);
   }
 }
 
-/// Which layers have a window: by name, or all but each `sliding_window_pattern`th.
-void parse_sliding_layers(const ConfigFields& text, LlamaConfig* c) {
+/// Which layers have a window, where the file names each.
+void read_layer_types(const ConfigFields& text, LlamaConfig* c) {
   const char *key = "layer_types", *sliding = "sliding_attention";
+  const Json* types = text.find(key);
+  if (types == nullptr) return;
+  if (!types->is_array() || static_cast<int64_t>(types->size()) != c->layers)
+    text.fail(key, std::to_string(types->size()) + " entries",
+              "one for each of the " + std::to_string(c->layers) + " layers");
+  for (size_t i = 0; i < types->size(); ++i) {
+    if ((*types)[i] != sliding && (*types)[i] != "full_attention")
+      text.fail(key, (*types)[i].dump().substr(0, 80), "full_attention or sliding_attention");
+    c->slides[i] = (*types)[i] == sliding;
+  }
+}
+
+bool any_slides(const LlamaConfig& c) {
+  return std::ranges::find(c.slides, true) != c.slides.end();
+}
+
+/// Gemma's: all but each `sliding_window_pattern`th, where the file does not name them.
+void parse_sliding_layers(const ConfigFields& text, LlamaConfig* c) {
   int64_t pattern = 6;
   text.integer("sliding_window_pattern", 1, kMaxLayers, &pattern);
   for (int64_t i = 1; i <= c->layers; ++i) c->slides.push_back(i % pattern != 0);
-  if (const Json* types = text.find(key)) {
-    if (!types->is_array() || static_cast<int64_t>(types->size()) != c->layers)
-      text.fail(key, std::to_string(types->size()) + " entries",
-                "one for each of the " + std::to_string(c->layers) + " layers");
-    for (size_t i = 0; i < types->size(); ++i) {
-      if ((*types)[i] != sliding && (*types)[i] != "full_attention")
-        text.fail(key, (*types)[i].dump().substr(0, 80), "full_attention or sliding_attention");
-      c->slides[i] = (*types)[i] == sliding;
-    }
-  }
-  const bool any = std::ranges::find(c->slides, true) != c->slides.end();
-  if (any && text.has("sliding_window") && text.find("sliding_window") == nullptr)
+  read_layer_types(text, c);
+  if (any_slides(*c) && text.has("sliding_window") && text.find("sliding_window") == nullptr)
     text.fail("sliding_window", "null", "a number of positions, as layers have a window");
   text.integer("sliding_window", 1, kMaxPositions, &c->window);
 }
@@ -192,18 +198,27 @@ void parse_gemma3(const ConfigFields& text, LlamaConfig* c) {
   parse_sliding_layers(text, c);
 }
 
-/// Attention to all earlier positions is all there is: a window has to hold the whole context.
-void check_window(const ConfigFields& text, const std::string& type, const LlamaConfig& c) {
+/// All of Mistral's layers have a window; of Qwen2's those from max_window_layers on, where the
+/// file says that there is one. Their angles are those of the other layers. A window as long as the
+/// context is none.
+void parse_window(const ConfigFields& text, const std::string& type, LlamaConfig* c) {
   const char* key = "sliding_window";
+  const bool qwen = type.starts_with("qwen2");
   bool slides = type == "mistral";
-  if (type.starts_with("qwen2")) text.flag("use_sliding_window", &slides);
+  if (qwen) text.flag("use_sliding_window", &slides);
   if (!slides || (text.has(key) && text.find(key) == nullptr)) return;
-  int64_t window = 4096;
+  int64_t window = 4096, first = type == "qwen2" ? 28 : qwen ? 80 : 0;
   text.integer(key, 1, kMaxPositions, &window);
-  if (window < c.max_positions) {
-    text.fail(key, std::to_string(window),
-              "null, or at least max_position_embeddings " + std::to_string(c.max_positions));
+  if (qwen) text.integer("max_window_layers", 0, kMaxPositions, &first);
+  for (int64_t i = 0; i < c->layers; ++i) c->slides.push_back(i >= first);
+  if (qwen) read_layer_types(text, c);
+  if (window >= c->max_positions || !any_slides(*c)) {
+    c->slides.clear();
+    return;
   }
+  c->window = window;
+  c->local_rope_theta = c->rope_theta;
+  c->local_rope_scaling = c->rope_scaling;
 }
 
 void parse_heads(const ConfigFields& text, const std::string& type, LlamaConfig* c) {
@@ -268,8 +283,9 @@ LlamaConfig parse_llama_config(const ConfigFields& text, const std::vector<std::
   } else {
     parse_rope(text, &c);
   }
+  widen_context(&c);
   check_mrope(text, c);
-  check_window(text, type, c);
+  if (!gemma3) parse_window(text, type, &c);
   return c;
 }
 

@@ -7,14 +7,9 @@
 #include <vector>
 
 #include "models/base/config_fields.h"
+#include "models/llama/rope_scaling.h"
 
 namespace lft::llama {
-
-struct RopeScaling {
-  std::string type = "default";  // default, linear, llama3
-  double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
-  int64_t original_max_positions = 8192;
-};
 
 struct LlamaConfig {
   std::string model_type = "llama";  // or another of parse_llama_config()'s
@@ -34,20 +29,24 @@ struct LlamaConfig {
   double query_scalar = 0;          // scores are divided by its root; 0: the head size
   bool image_blocks = false;        // positions of one image see each other, not only backwards
   std::vector<bool> slides = {};    // layers that see no more than `window` positions, themselves
-                                    // among them, by rotary angles of their own; empty: none
+                                    // among them, by the local rotary angles; empty: none
   int64_t window = 0;
   double local_rope_theta = 10000;
   RopeScaling local_rope_scaling = {};
   bool has_qkv_bias() const { return attention_bias || qkv_bias; }
   bool slides_at(size_t layer) const { return layer < slides.size() && slides[layer]; }
+  /// Whether angles or masks of a sequence of `positions` depend on how long it is.
+  bool follows_length(int64_t positions) const {
+    return rope_scaling.follows_length() || local_rope_scaling.follows_length() ||
+           (!slides.empty() && window < positions);
+  }
 };
 
 /// `types`: the values of model_type that the caller takes, of llama, mistral, qwen2,
 /// qwen2_5_vl_text, qwen2_5_vl (the same, flat in an old file), qwen3_vl_text and gemma3_text; the
 /// first where the file names none. Throws kInput naming the field for anything out of range
-/// (hidden 0, negative, heads that do not divide, 2^31, rope 0, ...), another model_type, an
-/// unsupported activation or rope type, or a sliding window that is smaller than the context where
-/// the type has no layers of its own for it.
+/// (hidden 0, negative, heads that do not divide, 2^31, rope 0, ...), another model_type, or an
+/// unsupported activation or rope type.
 LlamaConfig parse_llama_config(const ConfigFields& fields,
                                const std::vector<std::string>& types = {"llama"});
 

@@ -28,6 +28,7 @@ struct DecoderInput {
 
   at::Tensor embeds_btd;
   std::shared_ptr<const ops::PackedSequences> packed;  // b is 1, t their total; null: padded
+  std::vector<int64_t> lengths;  // positions of each padded row that are no padding; empty: all
   at::Tensor positions_3bt;  // int64, for rotary embeddings of time, height and width, none above
                              // the token's place in its sequence; undefined: they are that place
   at::Tensor blocks_bt;  // int64 (CPU): positions of one block (0 or more) see each other; -1: in
@@ -40,10 +41,6 @@ struct DecoderInput {
 struct Rotation {
   at::Tensor cos, sin;
 };
-/// float32 [e / 2], with the scaling of the config, bit for bit as transformers computes them; of
-/// the layers with a window where `local`.
-at::Tensor rope_inverse_frequencies(const LlamaConfig& config, bool local = false);
-
 /// What a layer needs to know of the pass: angles, packed sequences or the cache (neither: padded
 /// rows), and what is seen.
 struct LlamaPass {
@@ -125,8 +122,13 @@ class LlamaModelImpl : public torch::nn::Module {
   Rotation rotation_of(const DecoderInput& input, const KvCache* held, bool local);
   /// For sequences that begin here.
   void add_masks(const DecoderInput& input, bool local, LlamaPass& pass) const;
-  /// Of positions of three numbers.
-  Rotation rotation_at(const at::Tensor& positions_3bt) const;
+  /// Of positions of three numbers, from a table of each position's angles.
+  Rotation rotation_at(const Rotation& table, const at::Tensor& positions_3bt) const;
+  /// Of sequences whose angles depend on their length: each by itself, whatever it is batched or
+  /// packed with.
+  Rotation rotation_by_length(const DecoderInput& input, const KvCache* held, bool local) const;
+  /// Of positions 0 ... count - 1 of a sequence whose positions are below `length`.
+  Rotation table(int64_t count, int64_t length, bool local, at::Device device) const;
   Rotation table_, local_table_;  // of positions 0..., grown on demand; not buffers, never saved
   LlamaConfig config_;
 };

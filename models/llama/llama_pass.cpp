@@ -41,50 +41,74 @@ at::Tensor axes_of_pairs(const LlamaConfig& config) {
 
 }  // namespace
 
-at::Tensor rope_inverse_frequencies(const LlamaConfig& config, bool local) {
-  const at::Tensor exponent = at::arange(0, config.head_dim, 2, at::kLong).to(at::kFloat) /
-                              static_cast<double>(config.head_dim);
-  const double theta = local ? config.local_rope_theta : config.rope_theta;
-  const at::Tensor inverse = 1.0 / at::pow(at::Scalar(theta), exponent);
-  const RopeScaling& scaling = local ? config.local_rope_scaling : config.rope_scaling;
-  if (scaling.type == "linear") return inverse / scaling.factor;
-  if (scaling.type != "llama3") return inverse;
-  const auto context = static_cast<double>(scaling.original_max_positions);
-  const at::Tensor wavelength = 2 * M_PI / inverse;
-  const at::Tensor smooth = (context / wavelength - scaling.low_freq_factor) /
-                            (scaling.high_freq_factor - scaling.low_freq_factor);
-  const at::Tensor low = wavelength > context / scaling.low_freq_factor,
-                   high = wavelength < context / scaling.high_freq_factor;
-  const at::Tensor scaled = at::where(low, inverse / scaling.factor, inverse);
-  const at::Tensor smoothed = (1 - smooth) * scaled / scaling.factor + smooth * scaled;
-  return at::where(low.logical_or(high), scaled, smoothed);
+Rotation LlamaModelImpl::table(int64_t count, int64_t length, bool local, at::Device device) const {
+  const RopeScaling& scaling = local ? config_.local_rope_scaling : config_.rope_scaling;
+  const double theta = local ? config_.local_rope_theta : config_.rope_theta;
+  const at::Tensor angles = at::outer(at::arange(count, at::kLong).to(at::kFloat),
+                                      scaled_frequencies(scaling, theta, config_.head_dim, length))
+                                .unsqueeze(0);
+  const auto scaled = [&](const at::Tensor& x) {
+    return (scaling.attention_factor == 1 ? x : x * scaling.attention_factor).to(device);
+  };
+  return {scaled(angles.cos()), scaled(angles.sin())};
 }
 
 void LlamaModelImpl::reserve_positions(int64_t count, at::Device device) {
   if (table_.cos.defined() && table_.cos.size(1) >= count && table_.cos.device() == device) return;
   const int64_t length = (count + 511) / 512 * 512;
-  const auto table = [&](bool local) -> Rotation {
-    const at::Tensor angles = at::outer(at::arange(length, at::kLong).to(at::kFloat),
-                                        rope_inverse_frequencies(config_, local))
-                                  .unsqueeze(0);
-    return {angles.cos().to(device), angles.sin().to(device)};
-  };
-  table_ = table(false);
-  if (!config_.slides.empty()) local_table_ = table(true);
+  table_ = table(length, 0, false, device);
+  if (!config_.slides.empty()) local_table_ = table(length, 0, true, device);
 }
 
-Rotation LlamaModelImpl::rotation_at(const at::Tensor& positions_3bt) const {
+Rotation LlamaModelImpl::rotation_at(const Rotation& table, const at::Tensor& positions_3bt) const {
   const at::Tensor axes = ops::copy_to_device(axes_of_pairs(config_), positions_3bt.device());
   const at::Tensor turned =
       positions_3bt.index_select(0, axes).permute({1, 2, 0});  // [b, t, e / 2], of each pair
   const auto at_turned = [&](const at::Tensor& table_1te) {
     return table_1te[0].gather(0, turned.flatten(0, 1)).view(turned.sizes());
   };
-  return {at_turned(table_.cos), at_turned(table_.sin)};
+  return {at_turned(table.cos), at_turned(table.sin)};
+}
+
+Rotation LlamaModelImpl::rotation_by_length(const DecoderInput& input, const KvCache* held,
+                                            bool local) const {
+  const at::Device device = input.embeds_btd.device();
+  std::vector<at::Tensor> cos, sin;
+  const auto add = [&](const Rotation& one) {
+    cos.push_back(one.cos);
+    sin.push_back(one.sin);
+  };
+  if (held != nullptr) {
+    for (const int64_t next : next_positions(*held)) {
+      const Rotation all = table(next + 1, next + 1, local, device);
+      add({all.cos.narrow(1, next, 1), all.sin.narrow(1, next, 1)});
+    }
+    return {at::cat(cos), at::cat(sin)};
+  }
+  /// `count` places of row `row` from `first` on, `real` of which are no padding.
+  const auto add_sequence = [&](int64_t row, int64_t first, int64_t count, int64_t real) {
+    if (!input.positions_3bt.defined()) return add(table(count, real, local, device));
+    const at::Tensor places = input.positions_3bt.narrow(1, row, 1).narrow(2, first, count);
+    const int64_t most = count == 0 ? 0 : places.max().item<int64_t>() + 1,
+                  length = real == 0 ? 0 : places.narrow(2, 0, real).max().item<int64_t>() + 1;
+    add(rotation_at(table(most, length, local, device), places));
+  };
+  if (input.packed) {
+    const std::vector<int64_t>& starts = input.packed->starts;
+    for (size_t s = 0; s + 1 < starts.size(); ++s)
+      add_sequence(0, starts[s], starts[s + 1] - starts[s], starts[s + 1] - starts[s]);
+    return {at::cat(cos, 1), at::cat(sin, 1)};
+  }
+  const int64_t t = input.embeds_btd.size(1);
+  for (int64_t row = 0; row < input.embeds_btd.size(0); ++row)
+    add_sequence(row, 0, t, input.lengths.empty() ? t : input.lengths[static_cast<size_t>(row)]);
+  return {at::cat(cos), at::cat(sin)};
 }
 
 Rotation LlamaModelImpl::rotation_of(const DecoderInput& input, const KvCache* held, bool local) {
   const at::Device device = input.embeds_btd.device();
+  if ((local ? config_.local_rope_scaling : config_.rope_scaling).follows_length())
+    return rotation_by_length(input, held, local);
   const std::vector<int64_t> next =
       held != nullptr ? next_positions(*held) : std::vector<int64_t>();
   reserve_positions(held != nullptr ? std::max(most_held(*held) + 1,
@@ -100,7 +124,7 @@ Rotation LlamaModelImpl::rotation_of(const DecoderInput& input, const KvCache* h
     const Rotation turned = at_places(at::tensor(next, at::kLong).to(device));
     return {turned.cos.transpose(0, 1), turned.sin.transpose(0, 1)};
   }
-  if (input.positions_3bt.defined()) return rotation_at(input.positions_3bt);
+  if (input.positions_3bt.defined()) return rotation_at(table, input.positions_3bt);
   if (input.packed) return at_places(ops::copy_to_device(input.packed->positions(), device));
   const int64_t positions = input.embeds_btd.size(1);
   return {table.cos.narrow(1, 0, positions), table.sin.narrow(1, 0, positions)};

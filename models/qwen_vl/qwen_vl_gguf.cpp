@@ -100,6 +100,7 @@ std::string QwenVlFamily::unserved(family::Server server, const family::ModelCon
   if (v.generation == Generation::k2_5 && window_pattern(v) == 0)
     return "llama.cpp has blocks of full attention at equal distances only "
            "(fullatt_block_indexes)";
+  if (!config.text.slides.empty()) return "lft writes no GGUF with layers that have a window";
   return config.text.rope_scaling.type == "default"
              ? ""
              : "lft writes no GGUF with scaled rotary positions";

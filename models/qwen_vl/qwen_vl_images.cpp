@@ -145,9 +145,11 @@ std::shared_ptr<const family::ImageProcessor> native_processor(const VisionConfi
   const bool old = vision.generation == Generation::k2_5;
   const PixelBounds bounds = bounds_of(vision, file, rules);
   if (bounds.least > bounds.most) {
-    throw Error(ErrorKind::kUsage,
+    const bool own = rules.min_pixels <= 0 && rules.max_pixels <= 0;
+    throw Error(own ? ErrorKind::kInput : ErrorKind::kUsage,
                 {.what = "the least number of an image's pixels is above the most",
-                 .where = "data.min_pixels and data.max_pixels, or " + file.where,
+                 .where = (own ? "" : "data.min_pixels and data.max_pixels, over ") + file.where +
+                          ": min_pixels and max_pixels, or size",
                  .found = std::to_string(bounds.least) + " and " + std::to_string(bounds.most),
                  .expected = "min_pixels at most max_pixels",
                  .next = {}});

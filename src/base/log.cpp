@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "src/base/errors.h"
@@ -92,6 +93,13 @@ void notice(std::string_view line) { write_line(escape_text(line, kMaxLine)); }
 void warning(std::string_view line) {
   write_line(coloured("warning:", Colour::kYellow, STDERR_FILENO) + " " +
              escape_text(line, kMaxLine));
+}
+
+void warning_once(const std::string& line) {
+  static std::mutex mutex;
+  static std::set<std::string> printed;
+  const std::lock_guard lock(mutex);
+  if (printed.insert(line).second) warning(line);
 }
 
 void show_status(const std::string& line) {

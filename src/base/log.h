@@ -12,6 +12,8 @@ void print_line(const std::string& line);
 void notice(std::string_view line);
 /// The same, beginning with "warning: ".
 void warning(std::string_view line);
+/// warning(), but for a line that this process has printed before.
+void warning_once(const std::string& line);
 
 /// Nothing is written from here on, or all again: of the processes of a run one speaks.
 void be_quiet(bool quiet);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -89,6 +90,16 @@ std::string shell_word(const std::string& word) {
   const auto plain = [](unsigned char c) {
     return std::isalnum(c) || std::strchr("_./=:,@%+-", c) != nullptr;
   };
+  // What messages would escape, bash reads back from the same escapes.
+  if (escape_text(word, SIZE_MAX) != word) {
+    std::string quoted = "$'";
+    for (const unsigned char c : word) {
+      char byte[8];
+      std::snprintf(byte, sizeof byte, c < 0x20 || c >= 0x7f ? "\\x%02x" : "%c", c);
+      quoted += c == '\'' || c == '\\' ? std::string("\\") + byte : byte;
+    }
+    return quoted + "'";
+  }
   if (!word.empty() && std::ranges::all_of(word, plain)) return word;
   std::string quoted = "'";
   for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);

@@ -28,8 +28,9 @@ std::string join(const std::vector<std::string>& items, std::string_view separat
 /// line.
 std::string join_names(const std::vector<std::string>& names, size_t max);
 
-/// A word of a command as a POSIX shell reads it back, in single quotes where it needs them:
-/// printed commands run as they stand.
+/// A word of a command as a shell reads it back, in single quotes where it needs them: printed
+/// commands run as they are. What messages escape (control characters, bytes that are no UTF-8) is
+/// in bash's $'...'.
 std::string shell_word(const std::string& word);
 
 /// A number by a printf format for one double, at most 63 characters: "0.00123".

@@ -4,6 +4,7 @@
 #include "src/base/text.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/manifest.h"
+#include "src/checkpoint/saved_state.h"
 #include "src/checkpoint/steps.h"
 #include "src/checkpoint/tensor_file.h"
 #include "src/io/files.h"
@@ -80,6 +81,7 @@ Checkpoint load_checkpoint(const std::string& path) {
     checkpoint.trainables = read_tensor_file(root + "/" + kTrainables);
     checkpoint.moments = read_tensor_file(root + "/" + kOptimizer);
     checkpoint.state = io::read_json_file(root + "/" + kState);
+    check_saved_state(checkpoint.state, checkpoint.step, root + "/" + kState);
     checkpoint.recipe = io::read_file(root + "/" + kRecipe);
   } catch (const Error& error) {
     throw Error(ErrorKind::kCheckpoint, error.info());

@@ -140,6 +140,8 @@ Manifest read_manifest(const std::string& step_path) {
     manifest.run_id = io::json_string(json, "run_id", path);
     manifest.step = io::json_int(json, "step", 0, INT64_MAX, path);
     manifest.identity = parse_object(json, "identity", path);
+    if (manifest.identity.contains("world_size"))
+      io::json_int(manifest.identity, "world_size", 1, 1 << 20, path + ": identity");
     manifest.environment = parse_object(json, "environment", path);
     manifest.files = parse_files(json, path);
     return manifest;

@@ -1,5 +1,6 @@
 #include "src/train/check/check.h"
 
+#include "kernels/common/error.h"
 #include "src/cli/commands.h"
 #include "src/cli/recipe_args.h"
 #include "src/train/memory/plan_ahead.h"
@@ -27,6 +28,9 @@ void add_check(Command& app) {
               "with --plan: tokens of a row, image positions counted (default: data.max_tokens)")
       .range(1, 1 << 24);
   command.run([recipe] {
+    if (!recipe->plan && recipe->tokens > 0)
+      refuse(ErrorKind::kUsage, "--tokens belongs to --plan", {}, "--tokens without --plan", {},
+             "add --plan, or leave --tokens out");
     if (!recipe->plan) return train::check(recipe->read());
     print_lines(train::plan_ahead_lines(train::plan_ahead(recipe->read(), recipe->tokens)));
     return 0;

@@ -79,10 +79,12 @@ void verify_steps(const std::string& dir) {
   for (const checkpoint::CheckpointStatus& each : list) {
     if (!each.fault.empty()) faults.push_back(each.path + ": " + each.fault);
   }
-  if (list.empty()) faults.push_back("no checkpoint is there");
+  if (list.empty())
+    refuse(ErrorKind::kCheckpoint, "no checkpoint is there", dir, {}, {},
+           "name the output_dir of a run, its checkpoints/, or one checkpoint");
   if (!faults.empty()) {
     refuse(ErrorKind::kCheckpoint, "not every checkpoint verifies", dir, join(faults, "\n"), {},
-           "lft train --resume goes on from the newest that does");
+           "lft train --resume resumes from the newest that does");
   }
   print_line(table(list));
 }

@@ -97,6 +97,8 @@ CommandText text_of(const CLI::App& app) {
     OptionText one;
     one.help = option->get_description();
     one.positional = option->get_positional();
+    one.required = option->get_required();
+    one.fallback = option->get_default_str();
     if (one.positional) {
       one.names.push_back(option->get_name(/*positional=*/true));
     } else {

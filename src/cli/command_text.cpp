@@ -50,6 +50,14 @@ std::vector<std::string> words_after(const CommandText& command) {
   return words;
 }
 
+/// With what --help prints next to an option's name.
+std::string option_help(const OptionText& option) {
+  std::string text = option.help.empty() ? "-" : option.help;
+  if (!option.fallback.empty()) text += " (default: " + option.fallback + ")";
+  if (option.required && !option.positional) text += " (required)";
+  return text;
+}
+
 std::string single_quoted(const std::string& text) {
   return "'" + replaced(text, "'", "'\\''") + "'";
 }
@@ -143,11 +151,24 @@ std::string man_page(const CommandText& lft, const std::string& version) {
     text += ".SS \"" + roff(path + arguments) + "\"\n" + roff(command.help) + "\n";
     for (const OptionText& option : command.options) {
       text += ".TP\n.B " + roff(option.positional ? option.names.front() : joined_names(option)) +
-              "\n" + roff(option.help.empty() ? "-" : option.help) + "\n";
+              "\n" + roff(option_help(option)) + "\n";
     }
     if (!command.footer.empty()) text += ".PP\n" + roff(command.footer) + "\n";
   });
   return text +
+         ".SH ENVIRONMENT\n"
+         ".TP\n.B OMP_NUM_THREADS, OMP_WAIT_POLICY, GOMP_SPINCOUNT\nCPU threads, and how they "
+         "wait.\n"
+         ".TP\n.B CUDA_VISIBLE_DEVICES\nthe GPUs that a run may use.\n"
+         ".TP\n.B XDG_CACHE_HOME, XDG_STATE_HOME\nwhere unpacked data files and the history of a "
+         "chat are kept.\n"
+         ".TP\n.B LFT_RECIPES\nthe folder of the recipes that come with lft.\n"
+         ".TP\n.B NO_COLOR\nplain text on a terminal.\n"
+         ".SH FILES\n"
+         ".TP\n.I ~/.cache/lft/unpacked\nParquet and Arrow files as lft reads them.\n"
+         ".TP\n.I ~/.local/state/lft/chat_history\nlines of earlier chats.\n"
+         ".TP\n.I OUTPUT_DIR\nwhat a run writes: metrics.jsonl, checkpoints, the adapter, "
+         "report.html.\n"
          ".SH EXIT STATUS\n0 done; 1 a fault of lft; 2 a mistake in recipe or command line; 3 bad "
          "model, adapter, tokenizer or data; 4 a checkpoint that cannot be used; 5 numbers: not "
          "finite, or nothing learnt; 6 memory, disk or device; 75 stopped by a signal, 130 by "

@@ -11,7 +11,8 @@ namespace lft::cli {
 struct OptionText {
   std::vector<std::string> names;  // "--set"; of a positional argument its one bare name
   std::string value, help;         // value: "TEXT", "INT"; empty of a flag
-  bool positional = false;
+  std::string fallback;            // the value where none is given; empty where there is none
+  bool positional = false, required = false;
 };
 struct CommandText {
   std::string name, help, footer;

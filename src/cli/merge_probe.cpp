@@ -88,6 +88,7 @@ llama::DecoderInput thinned(const llama::DecoderInput& input, const std::vector<
   const at::Tensor kept = at::tensor(columns, at::kLong), on_device = kept.to(device);
   const int64_t t = input.embeds_btd.size(1);
   llama::DecoderInput out = input;
+  out.lengths.clear();
   out.embeds_btd = input.embeds_btd.index_select(1, on_device);
   if (input.positions_3bt.defined()) {
     out.positions_3bt = at::minimum(input.positions_3bt.index_select(2, on_device),
@@ -145,6 +146,8 @@ llama::DecoderInput joined(const std::vector<llama::DecoderInput>& inputs) {
       out.deep_places_k = (row + before) * t + input.deep_places_k % own;
       out.deep_kd = input.deep_kd;
     }
+    out.lengths.insert(out.lengths.end(), static_cast<size_t>(input.embeds_btd.size(0)),
+                       input.embeds_btd.size(1));
     before += input.embeds_btd.size(0);
   }
   out.embeds_btd = at::cat(embeds);

@@ -1,6 +1,7 @@
 // lft validate: every row and every image of the data, before a run does it.
 #include "src/debug/data/validate.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -22,12 +23,14 @@ struct ValidateArgs {
 
 /// One error for all of them: how many of each kind, and the first.
 [[noreturn]] void refuse_data(const debug::DataReport& report, const recipe::Recipe& recipe) {
-  std::vector<std::string> lines;
+  std::vector<std::string> lines, advice;
   for (const auto& [fault, problems] : report.first) {
     if (debug::is_warning(fault)) continue;
     const debug::DataProblem& first = problems.front();
     lines.push_back(std::to_string(report.counts.at(fault)) + " x " + debug::fault_title(fault) +
                     ", first " + first.where + ": " + first.reason);
+    if (!first.next.empty() && std::ranges::find(advice, first.next) == advice.end())
+      advice.push_back(first.next);
   }
   refuse(ErrorKind::kInput,
          "the data has " + std::to_string(report.errors()) +
@@ -35,8 +38,8 @@ struct ValidateArgs {
              " that training would stop at or learn wrongly from",
          recipe.data.train.text() + (recipe.data.eval.empty() ? "" : ", " + recipe.data.eval),
          join(lines, "\n"), {},
-         "mend or remove these rows; data.on_bad_sample: skip leaves out those that cannot "
-         "be read");
+         (advice.empty() ? "fix or remove these rows" : join(advice, "; ")) +
+             "; data.on_bad_sample: skip leaves out rows that cannot be read");
 }
 
 /// How to look at the first image that shows little; empty where every image is as it should be.

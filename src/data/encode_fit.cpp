@@ -121,7 +121,7 @@ int64_t read_bytes(const io::ImageHeader& header, int64_t file_bytes,
     return 3 * side * side + file_bytes + header.beside + working;
   }
   const int64_t pixels = 3 * header.width * header.height;
-  const int64_t turned = header.orientation > 1 && !header.turned ? pixels : 0;
+  const int64_t turned = header.orientation > 1 ? pixels : 0;
   return pixels + file_bytes + std::max(header.beside, turned) + working;
 }
 

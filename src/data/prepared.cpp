@@ -89,11 +89,11 @@ class PreparedDataset : public Dataset {
   void open(const io::Json& index, const char* key, const char* kind, int64_t numbers,
             RecordFiles& files) {
     const std::string where = path_ + "/index.json";
-    const io::Json shards = index.value(key, io::Json::array());
+    const io::Json& shards = io::json_array(index, key, where);
     for (size_t i = 0; i < shards.size(); ++i) {
-      const int64_t count = io::json_int(shards.at(i), "count", 1, 1ll << 40, where);
+      const int64_t count = io::json_int(shards[i], "count", 1, 1ll << 40, where);
       files.add(RecordFile(path_ + "/" + shard_name(kind, i), count, numbers,
-                           io::json_string(shards.at(i), "records", where), pool_),
+                           io::json_string(shards[i], "records", where), pool_),
                 count);
     }
   }

@@ -90,8 +90,13 @@ OpenShard open_shard(const std::string& path, int64_t samples,
   std::vector<int64_t> image_offsets = read_offsets(file, "image_offsets", samples, images);
   std::vector<PixelImage> shapes = read_shapes(file, images, processor);
   std::vector<int64_t> pixel_offsets = {0};
-  for (const PixelImage& image : shapes)
-    pixel_offsets.push_back(pixel_offsets.back() + image.shape.values());
+  for (const PixelImage& image : shapes) {
+    const int64_t values = image.shape.values();
+    if (static_cast<uint64_t>(values) > pixels.bytes)  // no sum overflows below
+      refuse_damaged(path, std::to_string(values) + " pixels of an image",
+                     "at most " + std::to_string(pixels.bytes));
+    pixel_offsets.push_back(pixel_offsets.back() + values);
+  }
   if (static_cast<uint64_t>(pixel_offsets.back()) != pixels.bytes)
     refuse_damaged(path, std::to_string(pixels.bytes) + " bytes of pixels",
                    std::to_string(pixel_offsets.back()) + ", as the images' shapes say");
@@ -130,7 +135,7 @@ class PreparedV1 : public Dataset {
     check_made_for(index.value("made_for", io::Json()), options, path);
     read_rows(io::json_string(index, "rows_sha256", where));
     int64_t all_samples = 0;
-    for (const io::Json& shard : index.value("shards", io::Json::array())) {
+    for (const io::Json& shard : io::json_array(index, "shards", where)) {
       const int64_t samples = io::json_int(shard, "samples", 1, 1ll << 40, where);
       starts_.push_back(all_samples);
       all_samples += samples;

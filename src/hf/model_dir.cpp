@@ -3,9 +3,12 @@
 #include "kernels/common/error.h"
 #include "models/registry/registry.h"
 #include "src/base/errors.h"
+#include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/hf/known_models.h"
+#include "src/hf/model_folder.h"
 #include "src/hf/shards.h"
+#include "src/hf/tied_head.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
@@ -13,43 +16,20 @@
 namespace lft::hf {
 namespace {
 
-/// Unquantised weights only: what is stored otherwise needs scales that no family reads.
-bool is_weight_dtype(io::DType dtype) {
-  return dtype == io::DType::kF32 || dtype == io::DType::kF16 || dtype == io::DType::kBF16;
-}
-
 io::Json read_config(const std::string& path) {
-  if (!io::is_directory(path)) {
-    refuse(ErrorKind::kInput, "the model directory does not exist", path,
-           io::path_exists(path) ? "a file" : "nothing",
-           "a folder with config.json and *.safetensors", "check model.path or --model");
-  }
+  require_model_folder(path);
   const std::string file = path + "/config.json";
-  if (!io::path_exists(file) && io::path_exists(path + "/adapter/adapter_config.json")) {
-    refuse(ErrorKind::kInput, "a run's folder with an adapter and no model", path, {},
-           "a folder with config.json and *.safetensors",
-           "give the run's base as the model, and " + path + " as the adapter");
-  }
   refuse_lfs_pointer(file);
   io::Json config = io::read_json_file(file);
-  if (config.is_object() && config.contains("quantization_config") &&
-      !config["quantization_config"].is_null()) {
-    refuse(ErrorKind::kInput, "the checkpoint is quantised", file + ": quantization_config", {},
-           "weights in F32, F16 or BF16", "use the checkpoint that it was quantised from");
-  }
+  refuse_quantised(config, file);
   return config;
 }
 
-/// What config.json says of the weights: "dtype", or "torch_dtype" as it was called; F32 where it
-/// says nothing.
-io::DType named_dtype(const io::Json& config) {
-  for (const char* key : {"dtype", "torch_dtype"}) {
-    const std::string name =
-        config.contains(key) && config[key].is_string() ? config[key].get<std::string>() : "";
-    if (name == "bfloat16") return io::DType::kBF16;
-    if (name == "float16") return io::DType::kF16;
-  }
-  return io::DType::kF32;
+/// As config.json names it; F32 where it says nothing.
+io::DType named_dtype(const family::ModelConfig& config) {
+  return config.stored_dtype == "bfloat16"  ? io::DType::kBF16
+         : config.stored_dtype == "float16" ? io::DType::kF16
+                                            : io::DType::kF32;
 }
 
 /// Null where there is none, and where it is no JSON: transformers takes config.json's numbers
@@ -87,13 +67,25 @@ struct Matcher {
       mistyped{"of a wrong type", {}}, twice{"stored twice", {}};
   std::map<io::DType, uint64_t> bytes_of;
 
-  void place(ModelDir& dir, size_t file, const io::TensorInfo& info) {
-    const std::string canonical = dir.config.family->canonical_name(info.name, dir.config);
-    const bool head = info.name.ends_with("lm_head.weight") && dir.config.text.tie_embeddings;
-    if (canonical.empty() && head) dir.tied_heads.push_back({file, info.name});
-    if (canonical.empty()) return;
-    if (!dir.tensors.try_emplace(canonical, ModelDir::Place{file, info.name}).second)
-      twice.items.push_back(info.name);
+  /// Of a name that two shards have the last one's is read, as in transformers.
+  void place_all(ModelDir& dir) {
+    std::map<std::string, size_t> file_of;
+    for (size_t i = 0; i < dir.files.size(); ++i)
+      for (const auto& [name, info] : dir.files[i].tensors()) file_of[name] = i;
+    for (const auto& [name, file] : file_of) place(dir, {file, name});
+  }
+
+  void place(ModelDir& dir, const ModelDir::Place& at) {
+    const std::string& name = at.stored_name;
+    const std::string canonical = dir.config.family->canonical_name(name, dir.config);
+    bool fresh = true;
+    if (!canonical.empty()) {
+      fresh = dir.tensors.try_emplace(canonical, at).second;
+    } else if (name.ends_with("lm_head.weight") && dir.config.text.tie_embeddings) {
+      fresh = !dir.tied_head;
+      dir.tied_head = at;
+    }
+    if (!fresh) twice.items.push_back(name);
   }
 
   void compare(ModelDir& dir) {
@@ -111,8 +103,8 @@ struct Matcher {
       unknown.items.push_back(where.stored_name + " " + shape_text(dir.info(where).shape));
       dir.tensors.erase(name);
     }
-    for (const ModelDir::Place& head : dir.tied_heads)
-      check(dir.info(head), {dir.config.text.vocab, dir.config.text.hidden});
+    if (dir.tied_head)
+      check(dir.info(*dir.tied_head), {dir.config.text.vocab, dir.config.text.hidden});
   }
 
   void check(const io::TensorInfo& info, const std::vector<int64_t>& shape) {
@@ -134,42 +126,44 @@ ModelDir ModelDir::config_only(const std::string& path) {
   const io::Json config = read_config(path);
   dir.config = registry::parse_config(config, path + "/config.json");
   read_end_tokens(path + "/generation_config.json", &dir.config);
-  dir.stored_dtype = named_dtype(config);
+  dir.stored_dtype = named_dtype(dir.config);
   return dir;
 }
 
 ModelDir ModelDir::shapes_of(const std::string& path) {
   const io::Json known = io::path_exists(path) ? io::Json() : known_config(path);
-  if (known.is_null() && !io::path_exists(path)) {
-    refuse(ErrorKind::kInput, "the model directory does not exist", path, "nothing",
-           "a folder with config.json, or one of " + join(known_models()),
-           "check model.path, or name one of these for its shapes");
-  }
   if (known.is_null()) return config_only(path);
   ModelDir dir;
   dir.path = path;
   dir.config = registry::parse_config(known, path);
-  dir.stored_dtype = named_dtype(known);
+  dir.stored_dtype = named_dtype(dir.config);
   return dir;
 }
 
 ModelDir ModelDir::open(const std::string& path) {
   ModelDir dir = config_only(path);
-  dir.files = open_weight_files(path);
-  Matcher matcher;
-  for (size_t i = 0; i < dir.files.size(); ++i) {
-    for (const auto& [name, info] : dir.files[i].tensors()) matcher.place(dir, i, info);
+  for (WeightFile& weights : open_weight_files(path)) {
+    dir.file_names.push_back(weights.name);
+    dir.files.push_back(std::move(weights.file));
   }
+  Matcher matcher;
+  matcher.place_all(dir);
+  settle_tied_head(dir);
   matcher.compare(dir);
-  const std::vector<Faults> faults = {matcher.missing, matcher.unknown, matcher.misshapen,
-                                      matcher.mistyped, matcher.twice};
-  if (any(faults)) {
-    refuse(ErrorKind::kInput, "the weights do not fit config.json", path, describe(faults),
+  if (any({matcher.missing, matcher.misshapen, matcher.mistyped, matcher.twice})) {
+    refuse(ErrorKind::kInput, "the weights do not fit config.json", path,
+           describe({matcher.missing, matcher.unknown, matcher.misshapen, matcher.mistyped,
+                     matcher.twice}),
            "the " + std::to_string(dir.config.family->tensors(dir.config).size()) +
                " tensors of a " + dir.config.family->name() + " of this config",
            "take config.json and weights from the same checkpoint (a field that config.json leaves "
            "out has the value that transformers gives it)");
   }
+  if (const std::vector<std::string>& names = matcher.unknown.items; !names.empty())
+    warning_once(
+        "the checkpoint has tensors that the model has no place for; as in transformers "
+        "they are not read: " +
+        join(names, ", ", 5));
   uint64_t most = 0;
   for (const auto& [dtype, bytes] : matcher.bytes_of) {
     if (bytes > most) dir.stored_dtype = dtype;

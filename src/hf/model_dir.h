@@ -3,6 +3,7 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,19 +13,21 @@
 
 namespace lft::hf {
 
-/// Opened and checked from headers alone: every missing, extra, misshapen or mistyped tensor is one
-/// kInput error with names and counts.
+/// Opened and checked from headers alone (but for an LM head that is stored next to the embedding
+/// that it is tied to): every missing, misshapen or mistyped tensor is one kInput error with names
+/// and counts; those that the model has no place for are named in a warning.
 struct ModelDir {
   std::string path;
   family::ModelConfig config;
   std::vector<io::SafetensorsFile> files;
+  std::vector<std::string> file_names;  // their paths below the folder
   struct Place {
     size_t file;
     std::string stored_name;
   };
-  std::map<std::string, Place> tensors;  // by canonical name
-  std::vector<Place> tied_heads;  // an LM head that a tied checkpoint stores all the same; must
-                                  // equal the embedding
+  std::map<std::string, Place> tensors;      // by canonical name
+  std::optional<Place> tied_head;            // an LM head that a tied checkpoint stores next to its
+                                             // embedding, with the same numbers
   io::DType stored_dtype = io::DType::kF32;  // of most weights, by bytes
 
   static ModelDir open(

@@ -8,10 +8,16 @@
 
 namespace lft::hf {
 
-/// One file or every shard of the index, opened. Throws kInput: no weights, pickles only, Git LFS
-/// pointers, an index that names anything but one path component *.safetensors, a missing shard, a
-/// tensor that is absent, in another shard than listed, or listed for none.
-std::vector<io::SafetensorsFile> open_weight_files(const std::string& dir);
+/// A file of weights, and its path below the model's folder.
+struct WeightFile {
+  std::string name;
+  io::SafetensorsFile file;
+};
+
+/// One file, or every shard of the index in the order of their names, opened. What the index says
+/// of tensors and sizes is not read, as in transformers. Throws kInput: no weights, pickles only,
+/// Git LFS pointers, a shard that is missing or whose name leads out of the folder.
+std::vector<WeightFile> open_weight_files(const std::string& dir);
 /// kInput when the file is a Git LFS pointer instead of what it stands for.
 void refuse_lfs_pointer(const std::string& path);
 

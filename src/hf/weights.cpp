@@ -59,6 +59,10 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
+bool is_weight_dtype(io::DType dtype) {
+  return dtype == io::DType::kF32 || dtype == io::DType::kF16 || dtype == io::DType::kBF16;
+}
+
 at::Tensor read_tensor(const io::SafetensorsFile& file, const io::TensorInfo& info) {
   at::Tensor tensor = at::empty(info.shape, at::TensorOptions(to_scalar_type(info.dtype)));
   file.read(info, tensor.data_ptr());

@@ -23,6 +23,8 @@ bool any(const std::vector<Faults>& faults);
 std::string describe(const std::vector<Faults>& faults);    // "2 missing:\n  a [2, 3]\n  b [4]"
 std::string shape_text(const std::vector<int64_t>& shape);  // "[2, 3]"
 
+/// Whether weights may have this type: what is stored otherwise needs scales that no family reads.
+bool is_weight_dtype(io::DType dtype);
 /// The tensor as stored, on the CPU.
 at::Tensor read_tensor(const io::SafetensorsFile& file, const io::TensorInfo& info);
 /// Some rows of it, of its first dimension.

@@ -16,20 +16,6 @@
 namespace lft::hf {
 namespace {
 
-void check_tied_heads(const ModelDir& dir) {
-  const ModelDir::Place& embedding = dir.tensors.at("language_model.model.embed_tokens.weight");
-  for (const ModelDir::Place& head : dir.tied_heads) {
-    const at::Tensor a = read_tensor(dir.files[head.file], dir.info(head));
-    const at::Tensor b = read_tensor(dir.files[embedding.file], dir.info(embedding));
-    if (a.scalar_type() == b.scalar_type() && a.equal(b)) continue;
-    refuse(ErrorKind::kInput,
-           "config.json ties the LM head to the embedding, but the weights differ",
-           dir.files[head.file].path() + ": " + head.stored_name,
-           "another tensor than " + embedding.stored_name, "the same numbers, or no LM head",
-           "set tie_word_embeddings to false in config.json if the head is meant");
-  }
-}
-
 /// Layers without memory for their weight, by the weight's canonical name.
 std::map<std::string, layers::Linear> coded_layers(family::ModelImpl& model) {
   std::map<std::string, layers::Linear> layers;
@@ -178,7 +164,6 @@ at::ScalarType choose_base_dtype(const ModelDir& dir, const std::string& base_dt
 
 family::Model load_model(const ModelDir& dir, at::ScalarType dtype, at::Device device,
                          bool check_finite, const BaseForm& base, std::string* digest) {
-  check_tied_heads(dir);
   family::Model model = dir.config.family->build(dir.config, dtype, device, built(base));
   const StoredLayers stored(*model, dtype, device, base);
   const std::map<std::string, at::Tensor> parameters = model_parameters(*model);

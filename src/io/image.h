@@ -23,10 +23,10 @@ struct ImageLimits {
   Alpha alpha = Alpha::kDrop;
 };
 struct ImageHeader {
-  std::string kind;               // png, jpeg, webp, bmp, tiff, gif
+  std::string kind;               // png, jpeg, webp, bmp, tiff, gif, pnm, avif, heic
   int64_t width = 0, height = 0;  // as stored, before EXIF rotation
   int orientation = 1;            // EXIF 1..8
-  bool turned = false;            // its decoder turns the pixels by it
+  bool animated = false;          // a WebP of several frames, of which the first is read
   bool transparent = false;       // an alpha channel or a transparent colour, where PIL has one
   int64_t beside = 0;             // bytes that its decoder holds beside the pixels as 8-bit RGB
   bool deep_grey = false;         // 16 bits of grey, of which what is above 255 becomes white
@@ -78,7 +78,7 @@ FileHandle open_image(const std::string& root, const std::string& name, bool fol
 RgbImage load_image(const std::string& root, const std::string& name,
                     const ImageLimits& limits = {});
 
-/// "OpenCV 4.6.0, libjpeg 62, libpng 1.6.39"; empty in a build without decoders.
+/// "OpenCV 4.6.0, libjpeg 62, libpng 1.6.39, ..."; empty in a build without decoders.
 std::string image_libraries();
 
 }  // namespace lft::io

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <string>
 
 namespace lft::io {
 namespace {
@@ -159,6 +160,79 @@ BmpFields bmp_fields(std::string_view bmp) {
     return {.red = 3, .green = 1, .blue = 0, .alpha = 2};
   if (masks == Masks{kByte2, kByte1, kByte0, kByte3} || masks == Masks{}) return {.alpha = 3};
   return {.known = false};
+}
+
+std::optional<GifFrame> gif_frame(std::string_view bytes) {
+  constexpr uint32_t kExtension = '!', kFrame = ',', kControl = 0xf9, kHasPalette = 0x80,
+                     kInterlaced = 0x40, kHasTransparent = 1;
+  const auto byte = [&](uint64_t at) { return number_at(bytes, at, 1, false).value_or(0); };
+  const auto pair = [&](uint64_t at) {
+    return static_cast<int64_t>(number_at(bytes, at, 2, false).value_or(0));
+  };
+  uint64_t at = 13;
+  GifFrame frame;
+  frame.canvas_width = pair(6);
+  frame.canvas_height = pair(8);
+  const auto read_palette = [&](uint32_t flags) {
+    if ((flags & kHasPalette) == 0) return;
+    frame.palette = slice(bytes, at, uint64_t{6} << (flags & 7));
+    at += uint64_t{6} << (flags & 7);
+  };
+  read_palette(byte(10));
+  while (byte(at) == kExtension) {
+    const uint32_t label = byte(at + 1);
+    at += 2;
+    if (label == kControl && byte(at) >= 4 && (byte(at + 1) & kHasTransparent) != 0)
+      frame.transparent = static_cast<int>(byte(at + 4));
+    for (; byte(at) != 0; at += 1 + byte(at)) {
+    }
+    ++at;
+  }
+  if (byte(at) != kFrame || bytes.size() < at + 11) return std::nullopt;
+  frame.left = pair(at + 1);
+  frame.top = pair(at + 3);
+  frame.width = pair(at + 5);
+  frame.height = pair(at + 7);
+  const uint32_t flags = byte(at + 9);
+  at += 10;
+  read_palette(flags);
+  frame.is_interlaced = (flags & kInterlaced) != 0;
+  frame.canvas_width = std::max(frame.canvas_width, frame.left + frame.width);
+  frame.canvas_height = std::max(frame.canvas_height, frame.top + frame.height);
+  frame.data_at = at;
+  return frame;
+}
+
+std::optional<PnmFields> pnm_fields(std::string_view bytes) {
+  const char kind = bytes.size() > 2 ? bytes[1] : '\0';
+  PnmFields fields{.is_text = kind <= '3',
+                   .is_bilevel = kind == '1' || kind == '4',
+                   .samples = kind == '3' || kind == '6' ? 3 : 1,
+                   .data_at = 3};
+  const auto next = [&]() -> std::optional<int64_t> {
+    std::string digits;
+    for (uint64_t& at = fields.data_at; at < bytes.size(); ++at) {
+      if (bytes[at] == '#') at = std::min(bytes.find_first_of("\r\n", at), bytes.size() - 1);
+      const bool is_space = is_pnm_space(bytes[at]);
+      if (is_space && digits.empty()) continue;
+      constexpr size_t kMostDigits = 10;
+      if (!is_space && (bytes[at] < '0' || bytes[at] > '9' || digits.size() == kMostDigits))
+        return std::nullopt;
+      if (is_space) {
+        ++at;
+        return std::stoll(digits);
+      }
+      digits += bytes[at];
+    }
+    return std::nullopt;
+  };
+  const auto width = next(), height = next();
+  const auto most = fields.is_bilevel ? std::optional<int64_t>(1) : next();
+  if (!width || !height || !most || *most < 1 || *most > 65535) return std::nullopt;
+  fields.width = *width;
+  fields.height = *height;
+  fields.most = *most;
+  return fields;
 }
 
 int orientation_of(std::string_view exif, std::string_view xmp) {

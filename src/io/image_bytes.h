@@ -33,6 +33,27 @@ struct BmpFields {
 };
 BmpFields bmp_fields(std::string_view bmp);
 
+/// The canvas of a GIF, and its first frame with its place in it. transparent: an index, or -1.
+/// data_at: of the frame's codes. Nothing where the header is cut, or no frame is in the file.
+struct GifFrame {
+  int64_t canvas_width = 0, canvas_height = 0, left = 0, top = 0, width = 0, height = 0;
+  bool is_interlaced = false;
+  int transparent = -1;
+  std::string_view palette;  // RGB by index: the frame's, or that of all frames
+  uint64_t data_at = 0;
+};
+std::optional<GifFrame> gif_frame(std::string_view bytes);
+
+/// The header of a PBM, PGM or PPM: its size, the largest value of a sample (1 of a bilevel one)
+/// and where the pixels begin. Nothing where it is cut or is not one that PIL reads.
+struct PnmFields {
+  bool is_text = false, is_bilevel = false;
+  int64_t width = 0, height = 0, most = 1, samples = 1;
+  uint64_t data_at = 0;
+};
+std::optional<PnmFields> pnm_fields(std::string_view bytes);
+inline bool is_pnm_space(char each) { return each == ' ' || (each >= '\t' && each <= '\r'); }
+
 /// Orientation 1..8 as PIL's exif_transpose sees it: the EXIF tag where it is present, else the XMP
 /// property, else 1. Either may be empty. A tag of type BYTE, ASCII or UNDEFINED is present and
 /// says nothing, and an EXIF block that is no TIFF hides the XMP.

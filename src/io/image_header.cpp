@@ -5,7 +5,9 @@
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/io/image.h"
+#include "src/io/image_boxes.h"
 #include "src/io/image_bytes.h"
+#include "src/io/image_kinds.h"
 
 namespace lft::io {
 namespace {
@@ -167,10 +169,10 @@ ImageHeader jpeg_header(Bytes bytes, const std::string& where) {
   std::string exif;
   bool many_scans = false;
   for (uint64_t at = 2;;) {
-    if (need(bytes, at, 1, true, where) != 0xff)
-      bad_image(where, "damaged JPEG", "no marker at byte " + std::to_string(at));
+    while (need(bytes, at, 1, true, where) != 0xff) ++at;  // stray bytes
     while (need(bytes, at, 1, true, where) == 0xff) ++at;
     const uint32_t marker = need(bytes, at, 1, true, where);
+    if (marker == 0) continue;   // stray as well
     if (marker == kStartOfScan)  // a scan of some of the components, or one of a progressive file
       many_scans |= number_at(bytes, at + 3, 1, true) != number_at(frame, 5, 1, true);
     if (marker == kStartOfScan || marker == kEndOfImage) break;
@@ -210,10 +212,7 @@ void webp_size(Bytes bytes, const std::string& where, ImageHeader* header) {
     header->height = ((bits >> 14) & 0x3fff) + 1;
   } else if (type == "VP8X") {
     constexpr uint32_t kAnimation = 0x02;
-    if ((need(bytes, 20, 1, false, where) & kAnimation) != 0) {
-      bad_image(where, "unsupported image", "an animated WebP", "one still image",
-                "extract one frame, for example as PNG");
-    }
+    header->animated = (need(bytes, 20, 1, false, where) & kAnimation) != 0;
     header->width = int64_t{need(bytes, 24, 3, false, where)} + 1;
     header->height = int64_t{need(bytes, 27, 3, false, where)} + 1;
   } else {
@@ -239,7 +238,7 @@ ImageHeader webp_header(Bytes bytes, const std::string& where) {
     if (type == "XMP " && xmp.empty() && (flags & kXmpFlag) != 0) xmp = data;
     at += 8 + length + length % 2;
   }
-  header.beside = first == "VP8 " ? 3 : 8;
+  header.beside = header.animated ? 12 : first == "VP8 " ? 3 : 8;
   header.transparent = (flags & kAlphaFlag) != 0 ||
                        (first == "VP8L" && (need(bytes, 21, 4, false, where) & kAlphaBit) != 0);
   header.orientation = orientation_of(exif, xmp);
@@ -265,42 +264,63 @@ ImageHeader bmp_header(Bytes bytes, const std::string& where) {
 /// Of a file that is cut after `bytes` an entry of its directory, or its XMP, may be
 /// missing.
 ImageHeader tiff_header(const ImageBytes& file, const std::string& where) {
-  constexpr uint32_t kWidth = 256, kHeight = 257, kBits = 258, kXmp = 700;
+  constexpr uint32_t kWidth = 256, kHeight = 257, kBits = 258, kSamples = 277, kExtraSamples = 338,
+                     kXmp = 700;
   const Bytes bytes = file.head;
   const auto width = tiff_tag(bytes, kWidth), height = tiff_tag(bytes, kHeight);
   if (!width || !height)
     bad_image(where, "damaged or cut TIFF", "no width and height in its first directory");
-  const auto tag = tiff_value(bytes, kOrientationTag), xmp = tiff_value(bytes, kXmp);
-  const bool has_tag = tag && !tag->empty();
+  const auto xmp = tiff_value(bytes, kXmp);
   if (file.size > bytes.size() &&
       (tiff_directory_end(bytes).value_or(file.size) > bytes.size() || (xmp && xmp->empty())))
     bad_image(where, "the image is cut", std::to_string(bytes.size()) + " bytes");
-  return {.kind = "tiff",
-          .width = *width,
-          .height = *height,
-          .orientation = orientation_of(bytes, xmp.value_or(Bytes())),
-          .turned = has_tag,  // libtiff knows nothing of XMP
-          .beside = 7,        // OpenCV's matrix, and a strip, which may hold all of it
-          .deep_grey = tiff_tag(bytes, kBits) == 16U};
+  const uint32_t bits = tiff_tag(bytes, kBits).value_or(1),
+                 samples = tiff_tag(bytes, kSamples).value_or(1);
+  constexpr uint32_t kMostSamples = 8;  // of a pixel; a strip may contain the whole image
+  return {
+      .kind = "tiff",
+      .width = *width,
+      .height = *height,
+      .orientation = orientation_of(bytes, xmp.value_or(Bytes())),
+      .transparent = samples == 4 ? tiff_tag(bytes, kExtraSamples).value_or(2) != 0 : samples == 2,
+      .beside = std::max<int64_t>(4, std::min(samples, kMostSamples) * ((bits + 7) / 8)),
+      .deep_grey = bits == 16 && samples == 1};
 }
 
-[[noreturn]] void refuse_unknown(Bytes bytes, const std::string& where) {
-  const std::string supported = "PNG, JPEG, WebP, BMP or TIFF";
-  if (bytes.empty()) bad_image(where, "not an image", "an empty file", supported);
-  if (bytes.starts_with("GIF8"))
-    bad_image(where, "unsupported image", "a GIF", supported, "convert it, for example to PNG");
-  if (slice(bytes, 4, 4) == "ftyp")
-    bad_image(where, "unsupported image", "HEIC, AVIF or a video", supported,
-              "convert it, for example to PNG");
-  if (bytes.starts_with("II+") || bytes.starts_with("MM\0+"))
-    bad_image(where, "unsupported image", "a BigTIFF", supported, "convert it, for example to PNG");
-  if (bytes.starts_with("version https://git-lfs"))
-    bad_image(where, "not an image", "a Git LFS pointer", supported,
-              "fetch the files (git lfs pull)");
-  const size_t text = std::min(bytes.find_first_not_of(" \t\r\n"), bytes.size());
-  if (slice(bytes, text, 1) == "<")
-    bad_image(where, "not an image", "a web page or XML", supported, "download the file again");
-  bad_image(where, "not an image", "it begins with " + quote_text(bytes.substr(0, 12)), supported);
+ImageHeader gif_header(Bytes bytes, const std::string& where) {
+  const std::optional<GifFrame> frame = gif_frame(bytes);
+  if (!frame) bad_image(where, "damaged gif image", "its header is cut, or no frame is in it");
+  return {.kind = "gif",
+          .width = frame->canvas_width,
+          .height = frame->canvas_height,
+          .transparent = frame->transparent >= 0,
+          .beside = 1};
+}
+
+/// An orientation in XMP counts where nothing else says one, as in PIL.
+ImageHeader boxed_header(const ImageBytes& file, const std::string& where) {
+  std::optional<BoxedImage> image = boxed_image(file.head);
+  if (!image) bad_image(where, "damaged AVIF or HEIC", "no size of an image in its header");
+  if (image->is_avif && image->orientation == 1 && image->has_xmp && !image->has_exif) {
+    if (file.size > file.head.size())
+      bad_image(where, "the image is cut", std::to_string(file.head.size()) + " bytes");
+    image->orientation = orientation_of("", file.head);
+  }
+  return {.kind = image->is_avif ? "avif" : "heic",
+          .width = image->width,
+          .height = image->height,
+          .orientation = image->orientation,
+          .transparent = image->has_alpha,
+          .beside = 10};
+}
+
+ImageHeader pnm_header(Bytes bytes, const std::string& where) {
+  const std::optional<PnmFields> fields = pnm_fields(bytes);
+  if (!fields) bad_image(where, "damaged pnm image", "no size, or no largest value, in its header");
+  return {.kind = "pnm",
+          .width = fields->width,
+          .height = fields->height,
+          .deep_grey = fields->samples == 1 && fields->most > 255};
 }
 
 /// What its decoder holds is, but of a JPEG, told a pixel: no size is bounded yet.
@@ -312,7 +332,12 @@ ImageHeader any_header(const ImageBytes& file, const std::string& where) {
   if (bytes.starts_with("BM")) return bmp_header(bytes, where);
   if (bytes.starts_with(Bytes("II*\0", 4)) || bytes.starts_with(Bytes("MM\0*", 4)))
     return tiff_header(file, where);
-  refuse_unknown(bytes, where);
+  if (bytes.starts_with("GIF87a") || bytes.starts_with("GIF89a")) return gif_header(bytes, where);
+  if (bytes.size() > 2 && bytes[0] == 'P' && bytes[1] >= '1' && bytes[1] <= '6' &&
+      is_pnm_space(bytes[2]))
+    return pnm_header(bytes, where);
+  if (is_boxed_image(bytes)) return boxed_header(file, where);
+  refuse_unread_kind(bytes, where);
 }
 
 }  // namespace

@@ -245,6 +245,12 @@ bool json_bool(const Json& object, const std::string& key, const std::string& wh
   return value.get<bool>();
 }
 
+const Json& json_array(const Json& object, const std::string& key, const std::string& where) {
+  const Json& value = member(object, key, where, "a list");
+  if (!value.is_array()) throw_field(value, key, where, "a list");
+  return value;
+}
+
 std::string describe_json(const Json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return "an array of " + std::to_string(value.size());

@@ -30,6 +30,7 @@ int64_t json_int(const Json& object, const std::string& key, int64_t low, int64_
 double json_number(const Json& object, const std::string& key, const std::string& where);
 std::string json_string(const Json& object, const std::string& key, const std::string& where);
 bool json_bool(const Json& object, const std::string& key, const std::string& where);
+const Json& json_array(const Json& object, const std::string& key, const std::string& where);
 /// A value as a message shows it: its JSON text, cut; "an object", "an array of 3" for the big
 /// ones; invalid UTF-8 replaced.
 std::string describe_json(const Json& value);

@@ -32,7 +32,8 @@ int64_t place_in_time(std::string_view name) {
 }  // namespace
 
 std::string adapter_folder(const std::string& path) {
-  return part_with(path, "adapter", "adapter_config.json");
+  const std::string adapter = part_with(path, "adapter", "adapter_config.json");
+  return adapter != path ? adapter : part_with(path, "parts", "parts.safetensors");
 }
 
 std::string model_folder(const std::string& path) {

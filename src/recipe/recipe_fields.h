@@ -79,8 +79,9 @@ template <class Visitor, class Section>
 void visit_data(Visitor& v, Section& d) {
   v.field(
       "train", d.train, {.required = true, .not_empty = true, .may_change = true},
-      "JSON, JSONL, tar, Parquet or Arrow (LLaVA, ShareGPT, OpenAI messages), a folder of such, or "
-      "one of lft prepare; a list mixes several: of each an epoch takes weight (1, above 0) x "
+      "JSON, JSONL, tar, Parquet or Arrow (LLaVA, ShareGPT, OpenAI messages), a folder of tar or "
+      "Parquet files, or one of lft prepare; a list mixes several: of each an epoch takes weight "
+      "(1, above 0) x "
       "rows, and image_root is data.image_root where it is not given");
   v.field("eval", d.eval, {.nullable = true, .may_change = true},
           "held-out rows in the same formats");

@@ -53,7 +53,7 @@ Metrics read_metrics(const ReportInput& input) {
     try {
       io::Json json = io::parse_json(std::string_view(text).substr(at, end - at),
                                      path + ":" + std::to_string(line));
-      const int64_t step = json.at("step").get<int64_t>();
+      const int64_t step = io::json_int(json, "step", 0, INT64_MAX, path);
       if (is_answers(json)) {
         metrics.answers[step] = std::move(json["answers"]);
       } else if (is_layer_record(json)) {

@@ -94,20 +94,19 @@ std::string address_of(const Json& part, const std::string& place) {
 }
 
 data::RowImage read_image(const std::string& address, const std::string& place) {
-  if (!lower_ascii(address.substr(0, 5)).starts_with("data:")) {
-    const bool is_url = address.find("://") != std::string::npos;
-    refuse_at(place, std::string("is ") + (is_url ? "a URL: " : "no data: URI: ") +
-                         quote_text(address, 80) +
-                         "; this server opens no addresses and no files (expected "
-                         "data:image/png;base64,... with the image's bytes)");
-  }
   try {
-    return data::decode_data_uri(address, place);
+    if (std::optional<data::RowImage> image = data::image_in_name(address, place))
+      return std::move(*image);
   } catch (const Error& error) {
     const ErrorInfo& info = error.info();
     refuse_at(place, "is not read: " + info.what + ": " + info.found + " (expected " +
                          info.expected + ")");
   }
+  const bool is_url = address.find("://") != std::string::npos;
+  refuse_at(place, std::string("is ") + (is_url ? "a URL: " : "no data: URI: ") +
+                       quote_text(address, 80) +
+                       "; this server opens no addresses and no files (expected "
+                       "data:image/png;base64,... with the image's bytes)");
 }
 
 class MessageReader {

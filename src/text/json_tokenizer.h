@@ -20,9 +20,7 @@ class JsonTokenizer : public Tokenizer {
   std::vector<Token> encode(std::string_view text) const override;
   std::vector<Token> encode_with_plain(std::string_view text,
                                        const std::vector<ByteRange>& plain) const override;
-  bool is_special(int64_t id) const override {
-    return vocabulary_.is_special(vocabulary_.token_of(id));
-  }
+  bool is_special(int64_t id) const override { return vocabulary_.is_special(id); }
   std::string decode(const std::vector<int64_t>& ids, bool skip_special) const override;
   int64_t vocab_size() const override { return vocabulary_.size(); }
   int64_t id_of(const std::string& token) const override { return vocabulary_.id_of(token); }

@@ -10,6 +10,7 @@
 
 #include "kernels/common/error.h"
 #include "src/io/files.h"
+#include "src/text/charsmap.h"
 #include "src/text/pipeline/aligned.h"
 #include "src/text/pipeline/json_access.h"
 #include "src/text/protobuf.h"
@@ -91,6 +92,20 @@ int try_model(const std::string& model) {
   bad_tokenizer(path, what, {}, "a SentencePiece model file", "fetch the file again");
 }
 
+/// What no text that a child tries need meet.
+void check_charsmap(const std::string& model, const std::string& path) {
+  std::string fault;
+  try {
+    fault = charsmap_fault(model);
+  } catch (const Error&) {
+    bad_model(path, "not a readable SentencePiece model");
+  }
+  if (!fault.empty())
+    bad_tokenizer(path, "the tokenizer's normalisation rules are damaged",
+                  "precompiled_charsmap: " + fault, "rules within their own bytes",
+                  "fetch the file again");
+}
+
 /// The library can crash on a damaged model; better a child than the run.
 void probe(const std::string& model, const std::string& path) {
   const pid_t child = fork();
@@ -119,6 +134,7 @@ struct SentencePieceModel::Impl {
 SentencePieceModel::SentencePieceModel(const std::string& path, Normalization normalization)
     : impl_(std::make_unique<Impl>()) {
   const std::string model = with_switch(io::read_file(path, kMaxModelBytes), normalization);
+  check_charsmap(model, path);
   probe(model, path);
   if (!impl_->processor.LoadFromSerializedProto(model).ok())
     bad_model(path, "not a readable SentencePiece model");

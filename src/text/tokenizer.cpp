@@ -100,9 +100,7 @@ class ModelTokenizer : public Tokenizer {
   int64_t vocab_size() const override { return vocabulary_.size(); }
   int64_t id_of(const std::string& token) const override { return vocabulary_.id_of(token); }
   std::string token_of(int64_t id) const override { return vocabulary_.token_of(id); }
-  bool is_special(int64_t id) const override {
-    return vocabulary_.is_special(vocabulary_.token_of(id));
-  }
+  bool is_special(int64_t id) const override { return vocabulary_.is_special(id); }
 
  private:
   void encode_text(const Aligned& whole, const Segment& segment, std::vector<Token>& out) const {

@@ -8,6 +8,7 @@
 #include "kernels/common/error.h"
 #include "src/io/files.h"
 #include "src/text/pipeline/json_access.h"
+#include "src/text/vocab_files.h"
 
 namespace lft::text {
 namespace {
@@ -120,9 +121,11 @@ TokenizerFiles read_tokenizer_files(const std::string& dir) {
   TokenizerFiles files{.dir = dir};
   const bool has_json = io::path_exists(files.path("tokenizer.json"));
   files.has_model = io::path_exists(files.path("tokenizer.model"));
-  if (!has_json && !files.has_model) {
+  const bool has_vocab =
+      io::path_exists(files.path("vocab.json")) && io::path_exists(files.path("merges.txt"));
+  if (!has_json && !files.has_model && !has_vocab) {
     bad_tokenizer(dir, "no tokenizer in the model directory", {},
-                  "tokenizer.json or tokenizer.model",
+                  "tokenizer.json, tokenizer.model, or vocab.json and merges.txt",
                   "copy the tokenizer files of the checkpoint there");
   }
   if (has_json) {
@@ -133,6 +136,7 @@ TokenizerFiles read_tokenizer_files(const std::string& dir) {
   files.config = read_object(files, "tokenizer_config.json");
   files.special_map = read_object(files, "special_tokens_map.json");
   files.added = read_object(files, "added_tokens.json");
+  if (!has_json && !files.has_model) read_vocab_files(&files);
   return files;
 }
 

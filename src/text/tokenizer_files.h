@@ -13,7 +13,8 @@ namespace lft::text {
 
 struct TokenizerFiles {
   std::string dir;
-  io::Json tokenizer = {};    // tokenizer.json, null where absent
+  io::Json tokenizer = {};    // tokenizer.json, or vocab.json and merges.txt in its form; null:
+                              // tokenizer.model alone
   io::Json config = {};       // tokenizer_config.json, {} where absent
   io::Json special_map = {};  // special_tokens_map.json, {} where absent
   io::Json added = {};        // added_tokens.json, {} where absent

@@ -61,9 +61,12 @@ TEST(Text, ClosestNamesFindMisspellingsOnly) {
 /// As the shell itself reads it.
 TEST(Text, AShellReadsAWordBackAsItIs) {
   EXPECT_EQ(shell_word("runs/a-1_b/step-5"), "runs/a-1_b/step-5");
-  for (const std::string word : {"", "a b", "it's", "$HOME", "`id`", "a\"b\\c", "x;y&z|(w)", "~",
-                                 "*.json", "#1", "!!", "a\nb", "\u00e9", "k=v w"}) {
-    FILE* const shell = popen(("printf %s " + shell_word(word)).c_str(), "r");
+  for (const std::string word :
+       {"", "a b", "it's", "$HOME", "`id`", "a\"b\\c", "x;y&z|(w)", "~", "*.json", "#1", "!!",
+        "a\nb", "\u00e9", "k=v w", "a\tb'c\\", "\x1b[2J", "\xff\xfe", "\u202ex", "a\n"}) {
+    const std::string quoted = shell_word(word);
+    EXPECT_EQ(escape_text(quoted), quoted);  // as a message prints it
+    FILE* const shell = popen(("exec bash <<'END'\nprintf %s " + quoted + "\nEND\n").c_str(), "r");
     ASSERT_NE(shell, nullptr);
     char read[64];
     const size_t length = std::fread(read, 1, sizeof read, shell);

@@ -2,6 +2,7 @@
 // the past load for ever.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "checkpoint/support.h"
@@ -189,6 +190,36 @@ TEST(Formats, AFutureOneIsSaidSoAndLeftAlone) {  // guarantee A10
   EXPECT_NE(warnings[0].find("newer lft"), std::string::npos) << warnings[0];
   save_checkpoint(dir.path(), small_checkpoint(3), 1);
   EXPECT_EQ(test::names_in(dir.path()), (std::vector<std::string>{"step-2", "step-3"}));
+}
+
+/// A state whose hashes fit: only its values are none that a run writes.
+TEST(ForgedState, IsRefusedByItsField) {
+  const std::vector<std::pair<const char*, Json>> forged = {{"/adam_steps/w", uint64_t{1} << 63},
+                                                            {"/adam_steps/w", 1e308},
+                                                            {"/adam_steps/w", -1},
+                                                            {"/adam_steps", {5}},
+                                                            {"/best_eval/loss_bits", "x"},
+                                                            {"/best_eval/since", 0.5},
+                                                            {"/last_eval/figures", {"a"}},
+                                                            {"/step", 1e308},
+                                                            {"/step", 4},
+                                                            {"/lr_factor", 0},
+                                                            {"/precision", "fp64"},
+                                                            {"/recovered", 1},
+                                                            {"/split", 0},
+                                                            {"/norm_watch/loss/first", "x"},
+                                                            {"/norm_watch/below_tenth", 1e308},
+                                                            {"/skipped_samples", {{"row", 1}}}};
+  for (const auto& [place, value] : forged) {
+    const TempDir dir;
+    Checkpoint checkpoint = small_checkpoint(3);
+    checkpoint.state[Json::json_pointer(place)] = value;
+    save_checkpoint(dir.path(), checkpoint, 2);
+    std::string field = place + 1;
+    std::ranges::replace(field, '/', '.');
+    EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "state.json: " + field,
+                     load_checkpoint(dir.file("step-3")));
+  }
 }
 
 }  // namespace

@@ -212,10 +212,21 @@ TEST_F(Check, WhatDoesNotFitIsAnErrorAndNothingElse) {
   EXPECT_NE(ran.err.find("train."), std::string::npos) << ran.err;  // what to change
 }
 
-TEST_F(Check, AnOutputDirectoryThatHoldsARun) {
+/// Also after a run, and while it writes: check looks at the recipe, and train refuses the folder.
+TEST_F(Check, AnOutputDirectoryThatContainsARunIsNoticed) {
   run_.dir().write("out/metrics.jsonl", "");
   run_.dir().write("out/.lock", "of an earlier run");
-  expect_error("", 2, {"holds a run"});
+  const Ran ran = check();
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_NE(ran.err.find("output_dir contains a run already"), std::string::npos) << ran.err;
+  EXPECT_NE(ran.out.find("it will train"), std::string::npos) << ran.out;
+  const Ran train = run_lft("train " + recipe_);
+  EXPECT_EQ(train.code, 2);
+  EXPECT_NE(train.err.find("output_dir contains a run"), std::string::npos) << train.err;
+}
+
+TEST_F(Check, TokensBelongToThePlan) {
+  expect_error("--tokens 800", 2, {"--tokens", "add --plan"});
 }
 
 TEST_F(Check, ALoadedAdapterIsUnfrozenWithANotice) {

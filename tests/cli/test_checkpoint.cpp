@@ -67,7 +67,10 @@ TEST_F(CheckpointCommand, WhatIsNotThereIsSaid) {
   EXPECT_EQ(gone.count("error:"), 1) << gone.err;
   std::filesystem::create_directory(dir_.file("empty"));
   EXPECT_EQ(run_lft("checkpoint ls " + dir_.file("empty")).code, 0);
-  EXPECT_EQ(run_lft("checkpoint verify " + dir_.file("empty")).code, 4);
+  const Ran empty = run_lft("checkpoint verify " + dir_.file("empty"));
+  EXPECT_EQ(empty.code, 4);
+  EXPECT_NE(empty.err.find("no checkpoint is there"), std::string::npos) << empty.err;
+  EXPECT_EQ(empty.err.find("--resume"), std::string::npos) << empty.err;
   EXPECT_EQ(run_lft("checkpoint").code, 2);
 }
 

@@ -44,6 +44,12 @@ TEST_F(Completions, BashWalksFromCommandToCommand) {
   EXPECT_EQ(completed("lft debug part", 2), "\n") << "hidden commands stay hidden";
 }
 
+TEST_F(Completions, TheManPageHasDefaultsVariablesAndFiles) {
+  const std::string man = test::slurp(file("man"));
+  for (const char* piece : {"(default: 256)", "(required)", ".SH ENVIRONMENT", "OMP_NUM_THREADS",
+                            ".SH FILES", ".SH EXIT STATUS"})
+    EXPECT_NE(man.find(piece), std::string::npos) << piece;
+}
 TEST_F(Completions, EveryCommandHasItsPlaceInEachText) {
   const std::string man = test::slurp(file("man")), zsh = test::slurp(file("zsh")),
                     fish = test::slurp(file("fish"));

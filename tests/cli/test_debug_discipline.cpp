@@ -53,7 +53,7 @@ TEST_F(DebugDiscipline, Overfit) {
 TEST_F(DebugDiscipline, SubsetAndWeights) {
   expect(run_lft("debug subset " + recipe_ + " -n 6"), 0,
          {"train loss ", "6 rows, 6 steps", "held-out   "});
-  expect(run_lft("debug subset " + recipe_ + " -n 6"), 2, {"output_dir holds a run"});
+  expect(run_lft("debug subset " + recipe_ + " -n 6"), 2, {"output_dir contains a run"});
   const std::string run = out("/debug-subset-6"), zero = run + "/checkpoints/step-0 ";
   expect(run_lft("debug weights --expect-change " + zero + run), 0,
          {"16 of 16 modules changed", "q_proj"});

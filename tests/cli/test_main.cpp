@@ -144,7 +144,7 @@ TEST(Main, ATrainedRunCannotBeOverwritten) {
   const Ran first = run_lft("train " + recipe);
   EXPECT_EQ(first.code, 0) << first.err;
   EXPECT_NE(first.out.find("precision  fp32"), std::string::npos) << first.out;
-  expect_error(run_lft("train " + recipe), 2, "choose another dir");
+  expect_error(run_lft("train " + recipe), 2, "choose another output_dir");
 }
 
 TEST(Main, ClosedStdoutDoesNotStopARun) {

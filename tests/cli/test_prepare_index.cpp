@@ -48,19 +48,28 @@ TEST_F(PrepareIndex, WritesBesideTheDataWhatARunFinds) {
   for (size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(others[i]["run_hash"], steps[i]["run_hash"]);
 }
 
+/// An evaluation reads rows by other rules than a run; the data are the same.
+TEST_F(PrepareIndex, AnEvaluationDoesNotCallTheDataOthers) {
+  EXPECT_EQ(run_lft("prepare " + file_ + " --index").code, 0);
+  const Ran ran = run_lft("eval --model " + run_.model() + " --template llava-v1 --data " +
+                          path("rows.json") + " --image-root " + path("images"));
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(ran.err.find("other data"), std::string::npos) << ran.err;
+}
+
 TEST_F(PrepareIndex, AResumedRunTakesTheIndexOfItsFolder) {
   EXPECT_EQ(run_lft("train " + file_).code, 0);
   EXPECT_TRUE(fs::exists(path("out/index/train.rows")));
   EXPECT_TRUE(fs::exists(path("out/index/train.lengths")));
   const Ran on = run_lft("train " + file_ + " --resume --set train.max_steps=4");
   EXPECT_EQ(on.code, 0) << on.err;
-  EXPECT_EQ(on.err.find("made anew"), std::string::npos) << on.err;
+  EXPECT_EQ(on.err.find("made again"), std::string::npos) << on.err;
   std::string rows = test::slurp(path("rows.json"));  // another answer, as many bytes
   rows[rows.find("\"gpt\"") + rows.substr(rows.find("\"gpt\"")).find("value") + 9] ^= 1;
   run_.dir().write("rows.json", rows);
   const Ran other = run_lft("train " + file_ + " --resume --set train.max_steps=6");
   EXPECT_EQ(other.code, 4) << other.err;
-  EXPECT_NE(other.err.find("made anew"), std::string::npos) << other.err;
+  EXPECT_NE(other.err.find("made again"), std::string::npos) << other.err;
 }
 
 TEST_F(PrepareIndex, ShardsOrAnIndexAndNotBoth) {

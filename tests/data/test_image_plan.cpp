@@ -30,8 +30,9 @@ std::string chunk(const std::string& type, const std::string& data) {
 
 /// An EXIF block with an orientation alone.
 std::string turned(char orientation) {
-  return std::string("MM\0*\0\0\0\10\0\1\1\22\0\3\0\0\0\1\0", 19) + orientation +
-         std::string(6, '\0');
+  std::string block("MM\0*\0\0\0\10\0\1\1\22\0\3\0\0\0\1\0\0\0\0\0\0\0\0", 26);
+  block[19] = orientation;
+  return block;
 }
 
 /// 200 x 150 pixels of noise, which take more than 64 KiB, with chunks at both ends.

@@ -21,7 +21,7 @@ std::string bytes_of(const Row& row, size_t image) {
 /// RFC 4648, section 10.
 TEST(RowImages, DataUrisAreBase64) {
   const auto text = [](const std::string& base64) {
-    return *decode_data_uri("data:image/png;base64," + base64, "d.json[3]").bytes;
+    return *image_in_name("data:image/png;base64," + base64, "d.json[3]")->bytes;
   };
   EXPECT_EQ(text("Zg=="), "f");
   EXPECT_EQ(text("Zm8="), "fo");
@@ -29,10 +29,40 @@ TEST(RowImages, DataUrisAreBase64) {
   EXPECT_EQ(text("Zm9vYmFy"), "foobar");
   EXPECT_EQ(text("////"), "\xff\xff\xff");
   EXPECT_EQ(text("+/+/"), "\xfb\xff\xbf");
-  for (const std::string bad : {"", "Zg", "Zg=", "Z===", "Zm9v\n", "Zm 9v", "Zg==Zg==", "Z-9v"})
+  // As clients write it: without padding, with line breaks, for URLs, escaped.
+  EXPECT_EQ(text("Zg"), "f");
+  EXPECT_EQ(text("Zm8"), "fo");
+  EXPECT_EQ(text("Zm9v\r\nYmFy\n"), "foobar");
+  EXPECT_EQ(text("-_-_"), "\xfb\xff\xbf");
+  EXPECT_EQ(text("%2B/%2b/Zg%3D%3D"),
+            "\xfb\xff\xbf"
+            "f");
+  EXPECT_EQ(*image_in_name("DATA:IMAGE/PNG;BASE64,Zg==", "x")->bytes, "f");
+  for (const std::string bad : {"", "\n", "Z", "Zm9vY", "Z===", "Zg==Zg==", "Zm9v!", "Zm%ZZ"})
     EXPECT_LFT_ERROR(ErrorKind::kInput, "d.json[3]", text(bad));
   for (const std::string bad : {"data:", "data:image/png,raw", "data:image/png;base64"})
-    EXPECT_LFT_ERROR(ErrorKind::kInput, "not in base64", decode_data_uri(bad, "x"));
+    EXPECT_LFT_ERROR(ErrorKind::kInput, "not in base64", image_in_name(bad, "x"));
+}
+
+TEST(RowImages, Base64WithoutAUriIsAnImageWhereItBeginsAsOne) {
+  std::string png =
+      "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2FzhVAAAAAElF"
+      "TkSuQmCC";
+  EXPECT_TRUE(image_in_name(png, "x")->bytes->starts_with("\x89PNG"));
+  EXPECT_FALSE(image_in_name(png.substr(0, 40), "x"));  // a file may have such a name
+  EXPECT_FALSE(image_in_name("a/" + png, "x"));
+  EXPECT_FALSE(image_in_name(png + ".png", "x"));
+}
+
+/// RFC 8089.
+TEST(RowImages, AFileUriIsItsPath) {
+  EXPECT_EQ(path_of_name("file:///a/b.png", "x"), "/a/b.png");
+  EXPECT_EQ(path_of_name("file://localhost/a%20b.png", "x"), "/a b.png");
+  EXPECT_EQ(path_of_name("FILE:///a.png", "x"), "/a.png");
+  EXPECT_EQ(path_of_name("a%20b.png", "x"), "a%20b.png");
+  for (const std::string bad :
+       {"https://host/a.png", "file://host/a.png", "s3://b/a.png", "file://"})
+    EXPECT_LFT_ERROR(ErrorKind::kInput, "is a URL", path_of_name(bad, "x"));
 }
 
 /// In each format of a row; the same bytes have the same name, so that rows which show them are

@@ -52,6 +52,45 @@ TEST(Rows, LlavaArray) {
   EXPECT_TRUE(rows[2].images.empty());
 }
 
+/// json.dumps(row, indent=2), one after the other, and a list within an object.
+TEST(Rows, ObjectsOfSeveralLinesAndAListWithinAnObjectAreRows) {
+  const std::string spread =
+      "{\n" + std::string(kGood).substr(1, std::string(kGood).size() - 2) + "\n}\n";
+  const auto rows = rows_of(spread + "\n" + spread);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[1].images, std::vector<std::string>{"x.png"});
+  EXPECT_TRUE(rows[0].where.ends_with("data.json:1"));
+  EXPECT_TRUE(rows[1].where.ends_with("data.json:5"));
+  for (const std::string before :
+       {"{\"data\": [", "{\n \"version\": \"1,]}\", \"n\": 2,\n\"rows\":["})
+    EXPECT_EQ(rows_of(before + kGood + "," + kGood + "], \"more\": {}}").size(), 2u);
+  EXPECT_EQ(rows_of(std::string(kGood)).size(), 1u);
+}
+
+/// As Python's json reads and writes them: a missing value.
+TEST(Rows, NumbersThatAreNotFiniteAreMissing) {
+  const std::string talk = R"("conversations":[{"from":"human","value":"NaN?"},)"
+                           R"({"from":"gpt","value":"-Infinity\" NaN"}]})";
+  const auto rows = rows_of("{\"image\": NaN, \"meta\": [NaN,-Infinity,Infinity]," + talk);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_TRUE(rows[0].images.empty());
+  EXPECT_EQ(rows[0].turns()[0].question, "NaN?");
+  EXPECT_EQ(rows[0].turns()[0].answer, "-Infinity\" NaN");
+}
+
+TEST(Rows, AnImageFieldThatSaysNothingIsNone) {
+  const std::string talk =
+      R"("conversations":[{"from":"human","value":"Q"},{"from":"gpt","value":"A"}]})";
+  for (const std::string none :
+       {"\"image\":\"\"", "\"image\":null", "\"images\":[]", "\"images\":[null]",
+        "\"images\":[\"\"]", "\"image\":\"\",\"images\":[null]",
+        "\"image\":{\"path\":null,\"url\":\"\"}"})
+    EXPECT_TRUE(rows_of("{" + none + "," + talk)[0].images.empty()) << none;
+  EXPECT_EQ(rows_of("{\"image\":\"a.png\",\"images\":[]," + talk)[0].images,
+            std::vector<std::string>{"a.png"});
+  EXPECT_EQ(rows_of("{\"id\":1.0," + talk)[0].id, "1");
+}
+
 TEST(Rows, JsonLinesWithByteOrderMarkCrlfAndBlankLines) {
   const auto rows =
       rows_of("\xef\xbb\xbf" + std::string(kGood) + "\r\n\r\n" + kGood + "\r\n  \n" + kGood);
@@ -105,11 +144,18 @@ TEST(Rows, FileErrors) {
   expect_bad("", "", "empty");
   expect_bad(" \n\t\n", "", "empty");
   expect_bad("[]", "", "no sample");
-  expect_bad("id,image\n", "", "neither a JSON array nor JSON lines");
+  expect_bad("id: image\n", "", "neither a JSON array nor JSON lines");
+  expect_bad("id,image\n", "", "a table of text (CSV)");
+  expect_bad(std::string("PK\3\4\0\0", 6), "", "a zip archive");
+  expect_bad("\x80\4\x95", "", "a pickle of Python");
+  expect_bad(std::string("\xff\xfe[\0{\0", 6), "", "text in UTF-16");
+  expect_bad(std::string("[\0{\0", 4), "", "iconv -f UTF-16");
+  expect_bad("{\n\"id\": 1,\n", ":1", "} after the last sample");
+  expect_bad("{\n}\n,{}", ":3", "{, with which a sample begins");
   expect_bad(std::string("[") + kGood, "[0]", "end of the file");
   expect_bad(std::string("[") + kGood + ",", "[1]", "end of the file");
   expect_bad(std::string("[") + kGood + ",]", "[1]", "nothing before ]");
-  expect_bad(std::string("[") + kGood + "] x", "[1]", "behind the closing ]");
+  expect_bad(std::string("[") + kGood + "] x", "[1]", "after the closing ]");
   expect_bad("[{\"a\": \"cut", "[0]", "end of the file");
   EXPECT_LFT_ERROR(ErrorKind::kInput, "gone.json", read_rows("/nonexistent/gone.json"));
 }
@@ -147,11 +193,11 @@ TEST(Rows, ImageErrors) {
       R"("conversations":[{"from":"human","value":"Q"},{"from":"gpt","value":"A"}]})";
   expect_bad("{\"image\":\"a\",\"images\":[\"b\"]," + talk, ":1", "both \"image\" and \"images\"");
   expect_bad("{\"image\":3," + talk, ":1", "names no file");
-  expect_bad("{\"image\":\"\"," + talk, ":1", "names no file");
   expect_bad("{\"images\":\"a.png\"," + talk, ":1", "not a list");
-  expect_bad("{\"images\":[\"a.png\", null]," + talk, ":1", "names no file");
+  expect_bad("{\"images\":[\"a.png\", 3]," + talk, ":1", "names no file");
   expect_bad("{\"image\":\"https://example.org/a.png\"," + talk, ":1", "URL");
-  expect_bad("{\"id\":1.5," + talk, ":1", "\"id\"");
+  expect_bad("{\"id\":[1]," + talk, ":1", "\"id\"");
+  expect_bad("{\"id\":123456789012345678901234567890," + talk, ":1", "write the id in quotes");
   expect_bad(
       R"({"images":["a"],"messages":[{"role":"user","content":[{"type":"image","image":"b"}]},)"
       R"({"role":"assistant","content":"A"}]})",

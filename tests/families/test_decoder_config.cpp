@@ -59,16 +59,26 @@ TEST(DecoderConfig, AHeadMayBeOfAnySizeWhereTheTypeSaysSo) {
   EXPECT_NE(refused(odd, {"llama"}).find("num_attention_heads"), std::string::npos);
 }
 
-TEST(DecoderConfig, AWindowHoldsTheContextOrIsRefused) {
-  EXPECT_NE(refused(Json::object(), {"mistral"}).find("sliding_window"), std::string::npos);
-  EXPECT_NE(refused({{"sliding_window", 4096}, {"max_position_embeddings", 8192}}, {"mistral"})
-                .find("sliding_window"),
-            std::string::npos);
-  EXPECT_EQ(refused({{"sliding_window", 4096}, {"max_position_embeddings", 4096}}, {"mistral"}),
-            "");
-  EXPECT_EQ(refused({{"sliding_window", 16}}, {"qwen2"}), "");
-  EXPECT_NE(refused({{"sliding_window", 16}, {"use_sliding_window", true}}, {"qwen2"})
-                .find("sliding_window"),
+TEST(DecoderConfig, LayersHaveTheWindowThatTransformersGivesThem) {
+  const auto slides = [](const Json& fields, const char* type) {
+    const llama::LlamaConfig config = parsed(fields, {type});
+    return std::pair(config.window, config.slides);
+  };
+  const auto none = std::pair(int64_t{0}, std::vector<bool>());
+  Json fields = {{"num_hidden_layers", 3}, {"sliding_window", 64}};
+  EXPECT_EQ(slides(fields, "mistral"), std::pair(int64_t{64}, std::vector<bool>(3, true)));
+  EXPECT_EQ(slides({{"num_hidden_layers", 2}}, "mistral"),
+            std::pair(int64_t{4096}, std::vector<bool>(2, true)));
+  EXPECT_EQ(slides({{"sliding_window", nullptr}}, "mistral"), none);
+  EXPECT_EQ(slides({{"sliding_window", 4096}, {"max_position_embeddings", 4096}}, "mistral"), none);
+  EXPECT_EQ(slides(fields, "qwen2"), none);
+  fields["use_sliding_window"] = true;
+  EXPECT_EQ(slides(fields, "qwen2"), none);  // max_window_layers is 28
+  fields["max_window_layers"] = 1;
+  EXPECT_EQ(slides(fields, "qwen2"), std::pair(int64_t{64}, std::vector<bool>{false, true, true}));
+  fields["layer_types"] = {"sliding_attention", "full_attention", "full_attention"};
+  EXPECT_EQ(slides(fields, "qwen2"), std::pair(int64_t{64}, std::vector<bool>{true, false, false}));
+  EXPECT_NE(refused({{"sliding_window", 0}}, {"mistral"}).find("sliding_window"),
             std::string::npos);
 }
 
@@ -140,7 +150,7 @@ TEST(DecoderConfig, WhatGemma3DoesNotComputeIsRefusedByName) {
       {"layer_types", std::vector<std::string>(26, "chunked_attention")},
       {"layer_types", 7},
       {"rope_parameters", {{"rope_theta", 1e6}}},
-      {"rope_parameters", {{"full_attention", {{"rope_type", "yarn"}}}}},
+      {"rope_parameters", {{"full_attention", {{"rope_type", "su"}}}}},
       {"rope_scaling", {{"rope_type", "linear"}}}};
   for (const auto& [key, value] : cases)
     EXPECT_NE(refused({{key, value}}, types).find(std::string(key).substr(0, 4)), std::string::npos)

@@ -193,6 +193,10 @@ TEST(QwenVlImages, RefusesWhatItCannotTake) {
         golden_processor(config, file, {.fit = "native", .min_pixels = 900, .max_pixels = 100});
       },
       ErrorKind::kUsage);
+  Json crossed = file;
+  crossed["min_pixels"] = 900;
+  crossed["max_pixels"] = 100;
+  refusal([&] { golden_processor(config, crossed, {.fit = "native"}); }, ErrorKind::kInput);
   for (const auto& [key, value] : std::map<std::string, Json>{{"patch_size", 14},
                                                               {"merge_size", 3},
                                                               {"temporal_patch_size", 1},
@@ -250,16 +254,16 @@ TEST(QwenVlConfig, RefusesWhatIsOutOfRange) {
   refused("qwen3_vl", "vision_config", "num_position_embeddings", 0);
 }
 
-TEST(QwenVlConfig, SmallWindowsOfTheDecoderAreRefused) {
+TEST(QwenVlConfig, TheDecodersLayersSlideFromMaxWindowLayersOn) {
   Json config = golden()["cases"]["qwen2_5_vl_flat_tied"]["config"];
   config["sliding_window"] = 64;
-  EXPECT_EQ(registry::parse_config(config, "file").text.layers, 3);  // it does not slide
+  const auto slides = [&] { return registry::parse_config(config, "file").text.slides; };
+  EXPECT_TRUE(slides().empty());  // use_sliding_window is false
   config["use_sliding_window"] = true;
-  const ErrorInfo info =
-      refusal([&] { registry::parse_config(config, "file"); }, ErrorKind::kInput);
-  EXPECT_NE(info.what.find("sliding_window"), std::string::npos);
-  config["sliding_window"] = 256;
-  EXPECT_EQ(registry::parse_config(config, "file").text.layers, 3);
+  config["max_window_layers"] = 2;
+  EXPECT_EQ(slides(), (std::vector<bool>{false, false, true}));
+  config["sliding_window"] = 256;  // the whole context
+  EXPECT_TRUE(slides().empty());
 }
 
 TEST(QwenVlConfig, ASectionThatDoesNotFillAHeadIsRefused) {

@@ -1,19 +1,21 @@
+#include "models/registry/registry.h"
 #include "src/io/json.h"
-#include "support/llava.h"
 #include "tests/fuzz/targets.h"
 
 namespace lft::fuzz {
 using namespace lft::io;
 using namespace lft::family;
-using namespace lft::llava;
 
 bool config(std::string_view bytes) {
   return reads(ErrorKind::kInput, [&] {
-    const family::ModelConfig read =
-        llava::parse_llava(parse_json(bytes, "config.json"), "config.json");
-    expect(test::positions_of(read) > 0, "an image has positions");
+    const ModelConfig read =
+        registry::parse_config(parse_json(bytes, "config.json"), "config.json");
     expect(read.text.hidden > 0 && read.text.heads % read.text.kv_heads == 0,
            "heads that share keys evenly");
+    expect(!read.family->fingerprint(read).empty(), "a fingerprint");
+    if (read.text.layers > 64) return;  // its tensors' names take longer than they tell
+    expect(!read.family->tensors(read).empty(), "tensors of a shape each");
+    expect(ordinary_image(read).positions() > 0, "an image has positions");
   });
 }
 

@@ -90,7 +90,7 @@ bool index(std::string_view bytes) {
         for (const int32_t number : index.images(i)) (void)index.image_name(number);
         expect(row.turns().empty() || i < std::ssize(file.rows), "rows are those of the file");
       });
-      expect(same || taken, "an index that is made anew has the rows of the file");
+      expect(same || taken, "an index that is made again has the rows of the file");
     }
   });
   return opens && taken;

@@ -2,10 +2,6 @@
 // rows.jsonl (index.json has its hash then), 's' the shard. Of version 2: 'j' a merge patch to
 // index.json, 't' and 'u' changes of single bytes of the shard of samples or of images (two bytes
 // of place and what it is combined with), 'p' a packed sample, 'x' packed pixels.
-#include <unistd.h>
-
-#include <map>
-
 #include "src/base/hash.h"
 #include "src/data/prepared.h"
 #include "src/data/store/packed_pixels.h"
@@ -13,7 +9,7 @@
 #include "src/io/files.h"
 #include "src/io/json.h"
 #include "tests/data/fixtures.h"
-#include "tests/fuzz/memory_file.h"
+#include "tests/fuzz/memory_folder.h"
 #include "tests/fuzz/targets.h"
 
 namespace lft::fuzz {
@@ -49,18 +45,9 @@ class TwoSamples : public Dataset {
   std::string hash() const override { return ""; }
 };
 
-/// A directory that is read, of files in memory.
-struct Folder {
+/// The directory that is read.
+struct Folder : MemoryFolder {
   EncodeOptions options = test::small_options();
-  test::TempDir read;
-  std::map<std::string, MemoryFile> files;
-
-  void put(const std::string& name, std::string_view bytes) {
-    const auto [file, fresh] = files.try_emplace(name);
-    file->second.set(bytes);
-    if (fresh && symlink(file->second.path().c_str(), read.file(name).c_str()) != 0)
-      throw std::runtime_error("cannot make a link");
-  }
   Folder() { options.skip_bad = true; }
 };
 
@@ -170,7 +157,7 @@ bool prepared(std::string_view bytes) {
   const bool opens = reads(ErrorKind::kInput, [&] {
     is_second ? second.fill(which, rest) : first.fill(which, rest);
     const Folder& folder = is_second ? static_cast<Folder&>(second) : first;
-    all = read_samples(*open_prepared(folder.read.path(), folder.options));
+    all = read_samples(*open_prepared(folder.path(), folder.options));
   });
   return opens && all;
 }

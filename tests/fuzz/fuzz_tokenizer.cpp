@@ -1,3 +1,4 @@
+#include "src/text/charsmap.h"
 #include "src/text/json_tokenizer.h"
 #include "tests/fuzz/targets.h"
 
@@ -50,6 +51,12 @@ bool tokenizer(std::string_view bytes) {
       throw Error(ErrorKind::kInput, "not an object");  // as read_tokenizer_files has it
     use(JsonTokenizer(files_of(json)));
   });
+}
+
+/// A tokenizer.model, as far as its rules of normalisation go.
+bool charsmap(std::string_view bytes) {
+  std::string fault;
+  return reads(ErrorKind::kInternal, [&] { fault = text::charsmap_fault(bytes); }) && fault.empty();
 }
 
 }  // namespace lft::fuzz

@@ -19,17 +19,24 @@ struct Broken : std::logic_error {
 /// True: the reader took the bytes. False: it refused them.
 bool arrow(std::string_view bytes);          // Parquet or Arrow, where the build has LFT_ARROW
 bool chat_template(std::string_view bytes);  // Jinja, rendered where it can be
+bool charsmap(std::string_view bytes);       // the normalisation rules of a tokenizer.model
 bool config(std::string_view bytes);         // config.json of a model
-bool gguf(std::string_view bytes);      // of a GGUF: all that stands before the data, and tensors
-bool http(std::string_view bytes);      // a request to lft serve
-bool image(std::string_view bytes);     // header, pixels and size
-bool index(std::string_view bytes);     // of a data file, see fuzz_index.cpp
-bool json(std::string_view bytes);      // whole and entry by entry
+bool gguf(std::string_view bytes);  // of a GGUF: all that stands before the data, and tensors
+bool gguf_vocabulary(std::string_view bytes);  // tokenizer.json, for an export
+bool http(std::string_view bytes);             // a request to lft serve
+bool image(std::string_view bytes);            // header, pixels and size
+bool incident(std::string_view bytes);         // incident.json
+bool index(std::string_view bytes);            // of a data file, see fuzz_index.cpp
+bool json(std::string_view bytes);             // whole and entry by entry
 bool manifest(std::string_view bytes);  // of a checkpoint, as it is and with its own hash after it
-bool prepared(std::string_view bytes);  // one file of a prepared directory, see fuzz_prepared.cpp
-bool recipe(std::string_view bytes);    // YAML
-bool rows(std::string_view bytes);      // a dataset file, JSON array or JSON lines
+bool metrics(std::string_view bytes);   // metrics.jsonl, as a report reads it
+bool model_files(std::string_view bytes);  // of a model's or an adapter's folder, see its source
+bool prepared(std::string_view bytes);   // one file of a prepared directory, see fuzz_prepared.cpp
+bool processor(std::string_view bytes);  // an image processor's file, with its model's config
+bool recipe(std::string_view bytes);     // YAML
+bool rows(std::string_view bytes);       // a dataset file, JSON array or JSON lines
 bool safetensors(std::string_view bytes);  // header and tensors
+bool saved_state(std::string_view bytes);  // state.json of a checkpoint
 bool tar(std::string_view bytes);          // a tar file of samples, its checksums made right
 bool tokenizer(std::string_view bytes);  // tokenizer.json; "tokenizer_config", "special_tokens_map"
                                          // and "added_tokens_map" are its kin

@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <vector>
 
@@ -35,16 +37,23 @@ const std::vector<Target> kTargets = {
     {"arrow", arrow, {}, 1000},
 #endif
     {"chat_template", chat_template, {}, 3000},
+    {"charsmap", charsmap, {}, 3000},
     {"config", config, {}, 2000},
     {"gguf", gguf, {}, 5000},
+    {"gguf_vocabulary", gguf_vocabulary, {"tokenizers/byte_level_llama3/tokenizer.json"}, 300},
     {"http", http, {}, 2000},
     {"image", image, {"images"}, 3000},
+    {"incident", incident, {}, 2000},
     {"index", index, {}, 1000},
     {"json", json, {}, 5000},
     {"manifest", manifest, {}, 2000},
+    {"metrics", metrics, {}, 200},
+    {"model_files", model_files, {}, 1000},
     {"prepared", prepared, {}, 2000},
+    {"processor", processor, {}, 2000},
     {"recipe", recipe, {}, 2000},
     {"rows", rows, {}, 2000},
+    {"saved_state", saved_state, {}, 2000},
     {"safetensors", safetensors, {"all_dtypes.safetensors"}, 5000},
     {"tar", tar, {}, 2000},
     {"tokenizer",
@@ -200,6 +209,56 @@ TEST_P(Fuzz, WhatChanceMakesOfItIsReadOrRefused) {
   }
   EXPECT_GT(taken, 0);
   EXPECT_LT(taken, GetParam().inputs);
+}
+
+/// Each value in the place of each value of a document, and of the whole. Of a list the first
+/// element counts for all, and of an object with many keys the first few.
+void for_each_change(const nlohmann::json& document,
+                     const std::function<void(const std::string& where, const std::string&)>& use) {
+  using nlohmann::json;
+  const json values[] = {nullptr,
+                         5,
+                         -1,
+                         1e308,
+                         0.5,
+                         "x",
+                         true,
+                         "",
+                         json::array(),
+                         json::object(),
+                         json::array({nullptr})};
+  constexpr size_t kFew = 64;
+  std::vector<json::json_pointer> places = {json::json_pointer()};
+  for (size_t i = 0; i < places.size(); ++i) {
+    const json::json_pointer place = places[i];
+    const json& part = document.at(place);
+    for (const json& value : values) {
+      json changed = document;
+      changed[place] = value;
+      use(place.to_string() + " = " + value.dump(), changed.dump());
+    }
+    if (part.is_array() && !part.empty()) places.push_back(place / 0);
+    if (!part.is_object()) continue;
+    size_t kept = 0;
+    for (const auto& item : part.items())
+      if (kept++ < kFew) places.push_back(place / item.key());
+  }
+}
+
+/// Those of a target's seeds that are JSON, perhaps after a byte that says which file it is.
+TEST_P(Fuzz, EveryValueInEveryKeyIsReadOrRefused) {
+  CurrentInput input(GetParam().name);
+  for (const Seed& seed : seeds_of(GetParam())) {
+    if (!seed.name.starts_with("good")) continue;
+    const size_t brace = seed.bytes.find('{');
+    if (brace > 1) continue;
+    const auto document = nlohmann::json::parse(seed.bytes.substr(brace), nullptr, false);
+    if (document.is_discarded()) continue;
+    for_each_change(document, [&](const std::string& where, const std::string& text) {
+      SCOPED_TRACE(seed.name + where);
+      input.run(GetParam(), seed.bytes.substr(0, brace) + text);
+    });
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, Fuzz, ::testing::ValuesIn(kTargets),

@@ -148,13 +148,64 @@ TEST(ModelDir, WeightFilesThatAreNone) {
   EXPECT_LFT_ERROR(ErrorKind::kInput, "model.safetensors", ModelDir::open(temp.file("m")));
 }
 
-TEST(ModelDir, QuantisedIsRefused) {
+TEST(ModelDir, QuantisedIsRefusedByItsMethod) {
+  TempDir temp;
+  const std::string dir = write_tiny_llava(temp.file("m"));
+  const nlohmann::json method = {{"quant_method", "bitsandbytes"}};
+  nlohmann::json config = TinyLlava{}.config();
+  config["quantization_config"] = nlohmann::json::object();
+  temp.write("m/config.json", config.dump());
+  ModelDir::open(dir);  // nothing is quantised
+  config["text_config"]["quantization_config"] = method;
+  temp.write("m/config.json", config.dump());
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "text_config.quantization_config", ModelDir::open(dir));
+  config["quantization_config"] = method;
+  temp.write("m/config.json", config.dump());
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "the checkpoint is quantised", ModelDir::open(dir));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "\"bitsandbytes\"", ModelDir::open(dir));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "model.base_dtype: nf4 or fp8", ModelDir::open(dir));
+}
+
+TEST(ModelDir, NamesOfDtypesAreThoseOfTorch) {
   TempDir temp;
   const std::string dir = write_tiny_llava(temp.file("m"));
   nlohmann::json config = TinyLlava{}.config();
-  config["quantization_config"] = {{"quant_method", "bitsandbytes"}};
-  temp.write("m/config.json", config.dump());
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "quantised", ModelDir::open(dir));
+  const auto named = [&](const char* name) {
+    config["torch_dtype"] = name;
+    temp.write("m/config.json", config.dump());
+    return ModelDir::config_only(dir).stored_dtype;
+  };
+  EXPECT_EQ(named("half"), DType::kF16);
+  EXPECT_EQ(named("torch.float16"), DType::kF16);
+  EXPECT_EQ(named("bfloat16"), DType::kBF16);
+  EXPECT_EQ(named("float"), DType::kF32);
+  EXPECT_EQ(named("auto"), DType::kF32);
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "torch_dtype", named("int8"));
+}
+
+TEST(ModelFolder, WhatIsGivenInsteadIsNamed) {
+  TempDir temp;
+  EXPECT_LFT_ERROR(ErrorKind::kInput,
+                   "next: hf download Qwen/Qwen2.5-VL-3B --local-dir Qwen/Qwen2.5-VL-3B",
+                   ModelDir::open("Qwen/Qwen2.5-VL-3B"));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "lft downloads nothing", ModelDir::open("some/model"));
+  const std::string cached = temp.file("models--Org--Name"), one = cached + "/snapshots/abc";
+  write_tiny_llava(one);
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "next: give " + one, ModelDir::open(cached));
+  write_tiny_llava(cached + "/snapshots/def");
+  temp.write("models--Org--Name/refs/main", "def\n");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "/snapshots/def", ModelDir::open(cached));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "/snapshots/def", ModelDir::open(cached + "/snapshots"));
+  for (const char* name : {"model.safetensors", "config.json"}) {
+    std::filesystem::remove(one + "/" + name);
+    std::filesystem::create_symlink("../../blobs/0", one + "/" + name);
+    EXPECT_LFT_ERROR(ErrorKind::kInput, name, ModelDir::open(one));
+    EXPECT_LFT_ERROR(ErrorKind::kInput, "next: hf download Org/Name", ModelDir::open(one));
+  }
+  temp.write("adapter/adapter_config.json", "{}");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "an adapter's folder", ModelDir::open(temp.file("adapter")));
+  write_tiny_llava(temp.file("above/model"));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "next: give ", ModelDir::open(temp.file("above")));
 }
 
 class Index : public ::testing::Test {
@@ -172,8 +223,9 @@ class Index : public ::testing::Test {
 };
 
 TEST_F(Index, ShardNamesStayInTheFolder) {
-  for (const char* name : {"../model.safetensors", "/etc/x.safetensors", "", "model.bin",
-                           "a/b.safetensors", "..", ".safetensors"}) {
+  for (const char* name :
+       {"../model.safetensors", "/etc/x.safetensors", "", "model.bin", "..", ".safetensors",
+        "a//etc/../x.safetensors", "a/../../x.safetensors", "a/", "a/.hidden/x.safetensors"}) {
     json_["weight_map"][kProjector] = name;
     refuses("a shard has no valid name");
   }
@@ -188,25 +240,28 @@ TEST_F(Index, MissingShard) {
   refuses("model-00002-of-00002.safetensors");
 }
 
-TEST_F(Index, TensorInAnotherShardThanListed) {
-  std::string& shard = json_["weight_map"][kProjector].get_ref<std::string&>();
-  const std::string was = shard;
-  shard = was == "model-00001-of-00002.safetensors" ? "model-00002-of-00002.safetensors"
-                                                    : "model-00001-of-00002.safetensors";
-  refuses("listed for " + shard);
-}
-
-TEST_F(Index, TensorThatNoShardHasOrNoLineLists) {
-  json_["weight_map"]["ghost.weight"] = "model-00001-of-00002.safetensors";
-  refuses("ghost.weight (model-00001-of-00002.safetensors)");
-  json_["weight_map"].erase("ghost.weight");
+TEST_F(Index, IsReadForItsShardsAlone) {
+  const std::string whole = write_tiny_llava(temp_.file("whole"));
+  const auto reads = [&] {
+    temp_.write("m/model.safetensors.index.json", json_.dump());
+    expect_same_weights(dir_, whole);
+  };
+  json_["metadata"]["total_size"] = "3 GB";
+  json_["weight_map"]["ghost.inv_freq"] = "model-00001-of-00002.safetensors";
   json_["weight_map"].erase(kProjector);
-  refuses("listed nowhere");
+  reads();
+  json_["weight_map"][kProjector] = "model-00001-of-00002.safetensors";
+  reads();
+  json_["weight_map"][kProjector] = "model-00002-of-00002.safetensors";
+  reads();
+  make_dirs(dir_ + "/sub");
+  for (const char* name : {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"})
+    std::filesystem::rename(dir_ + "/" + name, dir_ + "/sub/" + name);
+  for (Json& shard : json_["weight_map"]) shard = "sub/" + shard.get<std::string>();
+  reads();
 }
 
-TEST_F(Index, SizeThatLiesAndKeysTwice) {
-  json_["metadata"]["total_size"] = 12;
-  refuses("metadata.total_size");
+TEST_F(Index, WithoutAMapOrWithKeysTwice) {
   json_["weight_map"] = Json::array();
   refuses("no weight_map");
   temp_.write("m/model.safetensors.index.json",
@@ -302,19 +357,30 @@ TEST(LoadLlava, AnFp16CheckpointIsHeldInBf16AsTorchRoundsIt) {
   }
 }
 
-TEST(LoadLlava, TiedHeadMayBeStoredIfEqual) {
+TEST(LoadLlava, ATiedHeadIsReadAsTransformersReadsIt) {
   TempDir temp;
-  const auto with_head = [](uint64_t seed) {
-    return [seed](StoredTensors& tensors) {
-      StoredTensor head = tensors.at("language_model.model.embed_tokens.weight");
-      if (seed != 0) head = random_tensor(head.shape, DType::kF32, seed, 0, 1);
-      tensors["language_model.lm_head.weight"] = head;
-    };
-  };
+  const std::string embedding = "language_model.model.embed_tokens.weight",
+                    head = "language_model.lm_head.weight";
   const std::string plain = write_tiny_llava(temp.file("plain"), {.tied = true});
-  expect_same_weights(plain, write_tiny_llava(temp.file("equal"), {.tied = true}, with_head(0)));
-  const std::string other = write_tiny_llava(temp.file("other"), {.tied = true}, with_head(9));
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "ties the LM head", load_tiny(other));
+  const std::string equal =
+      write_tiny_llava(temp.file("equal"), {.tied = true},
+                       [&](StoredTensors& tensors) { tensors[head] = tensors.at(embedding); });
+  const std::string alone =
+      write_tiny_llava(temp.file("alone"), {.tied = true}, [&](StoredTensors& tensors) {
+        tensors[head] = tensors.at(embedding);
+        tensors.erase(embedding);
+      });
+  expect_same_weights(plain, equal);
+  expect_same_weights(plain, alone);
+  const StoredTensor other = random_tensor({64, 32}, DType::kF32, 9, 0, 1);
+  const std::string differs = write_tiny_llava(
+      temp.file("differs"), {.tied = true}, [&](StoredTensors& tensors) { tensors[head] = other; });
+  ::testing::internal::CaptureStderr();
+  Model model = load_tiny(differs);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("but the weights differ: " + head),
+            std::string::npos);
+  const at::Tensor read = model_parameters(*model).at(head);
+  EXPECT_EQ(std::memcmp(read.const_data_ptr(), other.bytes.data(), other.bytes.size()), 0);
 }
 
 TEST(BaseDtype, AutoIsAsStoredButNotHalfWhereBf16IsComputed) {

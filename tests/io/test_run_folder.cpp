@@ -12,7 +12,10 @@ TEST(RunFolder, StandsForItsAdapterAndItsModel) {
   const test::TempDir dir;
   dir.write("lora/adapter/adapter_config.json", "{}");
   dir.write("whole/model/config.json", "{}");
-  const std::string lora = dir.file("lora"), whole = dir.file("whole");
+  dir.write("some/parts/parts.safetensors", "");
+  const std::string lora = dir.file("lora"), whole = dir.file("whole"), some = dir.file("some");
+  EXPECT_EQ(adapter_folder(some), some + "/parts");
+  EXPECT_EQ(adapter_folder(some + "/parts"), some + "/parts");
   EXPECT_EQ(adapter_folder(lora), lora + "/adapter");
   EXPECT_EQ(adapter_folder(lora + "/adapter"), lora + "/adapter");
   EXPECT_EQ(model_folder(whole), whole + "/model");

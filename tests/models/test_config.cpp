@@ -193,7 +193,13 @@ TEST(Config, EveryLieIsRefusedByTheNameOfItsField) {
 TEST(Config, RopeScalingIsComplete) {
   const char* bad[] = {
       R"({"rope_type": "linear"})",
-      R"({"rope_type": "yarn", "factor": 2})",
+      R"({"rope_type": "su", "factor": 2})",
+      R"({"rope_type": "dynamic"})",
+      R"({"rope_type": "yarn", "factor": 2, "beta_fast": -1})",
+      R"({"rope_type": "yarn", "factor": 2, "rope_theta": 1})",
+      R"({"rope_type": "longrope", "short_factor": [1, 1, 1, 1]})",
+      R"({"rope_type": "longrope", "short_factor": [1], "long_factor": [1]})",
+      R"({"rope_type": "longrope", "short_factor": ["x"], "long_factor": 5})",
       R"({"rope_type": "llama3", "factor": 2, "low_freq_factor": 1})",
       R"({"rope_type": "llama3", "factor": 2, "low_freq_factor": 4, "high_freq_factor": 4})",
       R"({"rope_type": "linear", "factor": 0})",

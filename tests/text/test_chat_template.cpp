@@ -24,6 +24,8 @@ Rendered render(const std::string& name, const std::vector<Turn>& turns, const s
   // Turns may have an empty last answer, which messages leave out.
   if (!generate && !turns.empty() && turns.back().answer.empty())
     talk.messages.push_back({.role = "assistant", .text = ""});
+  // A question is asked without its answer, as encode_question() asks it.
+  if (generate && talk.messages.back().role == "assistant") talk.messages.pop_back();
   return named_form(name, eos, "<image>")->render(talk, generate);
 }
 
@@ -62,6 +64,16 @@ TEST(ChatTemplate, ToGenerateTheLastTurnStopsBeforeItsAnswer) {
   const Rendered second = render("llava-v1", {{"Q", "A"}, {"R", ""}}, "</s>", true);
   EXPECT_EQ(second.text, kSystem + "USER: Q ASSISTANT: A</s>USER: R ASSISTANT:");
   EXPECT_EQ(supervised(second), std::vector<std::string>{" A</s>"});
+}
+
+/// Of a conversation that a client continues after an answer, or begins with one.
+TEST(ChatTemplate, MessagesOfAnyOrderAreRendered) {
+  const Conversation talk{{{.role = "assistant", .text = "Hello."},
+                           {.role = "user", .text = "Q"},
+                           {.role = "user", .text = "R"},
+                           {.role = "assistant", .text = "A"}}};
+  EXPECT_EQ(named_form("llava-hf", "</s>", "<image>")->render(talk, /*generate=*/true).text,
+            " ASSISTANT: Hello.</s> USER: Q USER: R ASSISTANT: A</s> ASSISTANT:");
 }
 
 TEST(ChatTemplate, ToGenerateIsAPrefixOfTheWhole) {
@@ -126,10 +138,32 @@ TEST(ChatTemplate, Names) {
   EXPECT_EQ(hashes.size(), named_forms().size());
 }
 
+TEST(ChatTemplate, ALateSystemTextHasNoPlaceInANamedForm) {
+  const Conversation talk{{{.role = "user", .text = "Q"}, {.role = "system", .text = "S"}}};
+  EXPECT_THROW(named_form("llava-hf", "</s>", "<image>")->render(talk, true), Error);
+}
+
+TEST(Conversation, AMessageMaySayWhereItsImagesAre) {
+  Message message{.role = "user", .text = "<image> is <image>\nthis", .marks = {{11}}};
+  std::string out;
+  for (const Part& part : parts_of(message))
+    out += (part.is_image ? "I[" : "T[") + std::string(part.text) + "]";
+  EXPECT_EQ(out, "T[<image> is ]I[<image>\n]T[this]");
+  const Conversation talk{{message}};
+  const Rendered rendered = named_form("plain", "</s>", "<image>")->render(talk, true);
+  ASSERT_EQ(rendered.images.size(), 1u);
+  EXPECT_EQ(rendered.images[0].begin, 11u);
+  ASSERT_EQ(rendered.given.size(), 2u);
+  EXPECT_EQ(rendered.given[0].end, 11u);
+  message.marks.emplace();
+  EXPECT_EQ(parts_of(message).size(), 1u);
+}
+
 TEST(Conversation, ANewlineNextToAnImageBelongsToIt) {
   const auto parts = [](std::string_view text) {
     std::string out;
-    for (const Part& part : parts_of({.role = "user", .text = std::string(text)}))
+    const Message message{.role = "user", .text = std::string(text)};
+    for (const Part& part : parts_of(message))
       out += (part.is_image ? "I[" : "T[") + std::string(part.text) + "]";
     return out;
   };

@@ -1,4 +1,5 @@
 // Damaged SentencePiece models: the library may crash on them, the program must not.
+#include <cstring>
 #include <random>
 
 #include "src/text/sentencepiece_model.h"
@@ -36,16 +37,26 @@ std::string field(int number, const std::string& value) {
 }
 
 /// The first four bytes are the size of an array of offsets; offsets that point far outside bring
-/// the library down.
-TEST(SentencePiece, CharacterMapsThatCrashTheLibrary) {
+/// the library down, at once or at a text that comes to them.
+TEST(SentencePiece, CharacterMapsThatLeadOutOfThemselves) {
   const std::string whole = test::read_bytes(golden_dir("model_only/tokenizer.model"));
   for (const char offset : {'\xFF', '\x7F'}) {
     Scratch scratch("model_only");
     const std::string map = std::string("\0\x04\0\0", 4) + std::string(1024, offset) + "x";
     test::write_bytes(scratch.path("tokenizer.model"), whole + field(3, field(2, map)));
-    EXPECT_NE(load_failure(scratch.path()).find("crashes the tokenizer library"),
+    EXPECT_NE(load_failure(scratch.path()).find("normalisation rules are damaged"),
               std::string::npos);
   }
+  // What follows byte 0xD0 of a text lies far away; nothing else of the trie does.
+  std::string units(4 * 512, '\0');
+  const uint32_t root = 256u << 10, far = 0x1FFFFFu << 10 | 0xD0;
+  std::memcpy(units.data(), &root, sizeof root);
+  std::memcpy(units.data() + 4 * (256 ^ 0xD0), &far, sizeof far);
+  Scratch scratch("model_only");
+  const std::string map = std::string("\0\x08\0\0", 4) + units + std::string(2, '\0');
+  test::write_bytes(scratch.path("tokenizer.model"), whole + field(3, field(2, map)));
+  EXPECT_NE(load_failure(scratch.path()).find("a unit beyond the end of the trie"),
+            std::string::npos);
 }
 
 TEST(SentencePiece, AHugePieceIsRefused) {

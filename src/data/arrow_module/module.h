@@ -15,8 +15,11 @@ inline constexpr const char* kArrowEntry = "lft_open_arrow";
 /// texts: its type, and how Arrow prints it.
 inline constexpr const char *kArrowType = "arrow type", *kArrowPrinted = "printed";
 
-/// A row of a Parquet or Arrow file: its columns as a JSON object, in which an image stands as its
-/// place among `images`, "0.<ending>" and so on, or as the name of a file.
+/// Before the name of an image that is a file, while others of its row are bytes.
+inline constexpr const char* kArrowPath = "arrow path:";
+
+/// A row of a Parquet or Arrow file: its columns as a JSON object, in which an image is its place
+/// among `images`, "0.<ending>" and so on, or the name of a file after kArrowPath.
 struct ArrowRow {
   std::string json;
   struct Image {

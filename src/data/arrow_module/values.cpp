@@ -1,5 +1,9 @@
 #include "src/data/arrow_module/values.h"
 
+#include <arrow/util/utf8.h>
+
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -20,6 +24,9 @@ std::string known_ending(std::string_view bytes) {
   if (bytes.starts_with("BM")) return "bmp";
   if (bytes.starts_with("GIF8")) return "gif";
   if (bytes.starts_with("II*") || bytes.starts_with("MM")) return "tif";
+  if (bytes.size() > 2 && bytes[0] == 'P' && bytes[1] >= '1' && bytes[1] <= '6' &&
+      (bytes[2] == '\n' || bytes[2] == ' '))
+    return "ppm";
   return "";
 }
 
@@ -54,6 +61,34 @@ class RowValues {
  public:
   RowValues(ArrowRow& row, const ArrowLimits& limits) : row_(row), limits_(limits) {}
 
+  /// A column's value. Texts that are stored as bytes are found in dialogues alone.
+  Json column(const std::string& name, const arrow::Array& array, int64_t i) {
+    in_dialogue_ = is_dialogue(name);
+    Json read = value(array, i);
+    return in_dialogue_ ? list_of(std::move(read)) : read;
+  }
+
+ private:
+  static bool is_dialogue(const std::string& name) {
+    return std::ranges::find(kDialogues, name) != std::end(kDialogues) || name == "prompt" ||
+           name == "completion";
+  }
+
+  /// {"from": [...], "value": [...]}, as datasets writes a sequence of structs, as a list of them.
+  static Json list_of(Json read) {
+    const auto is_list = [&](const Json& each) {
+      return each.is_array() && each.size() == read.begin()->size();
+    };
+    if (!read.is_object() || read.empty() || !std::ranges::all_of(read, is_list)) return read;
+    Json items = Json::array();
+    for (size_t at = 0; at < read.begin()->size(); ++at) {
+      Json item = Json::object();
+      for (const auto& [key, values] : read.items()) item[key] = values[at];
+      items.push_back(std::move(item));
+    }
+    return items;
+  }
+
   Json value(const arrow::Array& array, int64_t i) {
     if (array.IsNull(i)) return nullptr;
     switch (array.type_id()) {
@@ -66,11 +101,11 @@ class RowValues {
       case arrow::Type::STRING_VIEW:
         return text(static_cast<const arrow::StringViewArray&>(array).GetView(i));
       case arrow::Type::BINARY:
-        return image(static_cast<const arrow::BinaryArray&>(array).GetView(i));
+        return bytes(static_cast<const arrow::BinaryArray&>(array).GetView(i));
       case arrow::Type::LARGE_BINARY:
-        return image(static_cast<const arrow::LargeBinaryArray&>(array).GetView(i));
+        return bytes(static_cast<const arrow::LargeBinaryArray&>(array).GetView(i));
       case arrow::Type::BINARY_VIEW:
-        return image(static_cast<const arrow::BinaryViewArray&>(array).GetView(i));
+        return bytes(static_cast<const arrow::BinaryViewArray&>(array).GetView(i));
       case arrow::Type::LIST:
         return list(static_cast<const arrow::ListArray&>(array), i);
       case arrow::Type::LARGE_LIST:
@@ -107,7 +142,6 @@ class RowValues {
     }
   }
 
- private:
   Json text(std::string_view bytes) {
     count(bytes.size());
     return std::string(bytes);
@@ -189,15 +223,26 @@ class RowValues {
     return items;
   }
 
-  /// An object with bytes is an image, else its path or what it is.
+  /// An object with bytes is an image, else its path or what it is; with neither it is none.
   Json fields(const arrow::StructArray& array, int64_t i) {
-    const auto bytes = array.GetFieldByName("bytes");
-    if (bytes != nullptr && bytes->IsValid(i) && holds_bytes(bytes->type_id()))
-      return value(*bytes, i);
+    const auto bytes = array.GetFieldByName("bytes"), path = array.GetFieldByName("path");
+    const bool is_image = bytes != nullptr && holds_bytes(bytes->type_id());
+    if (is_image && bytes->IsValid(i)) return value(*bytes, i);
+    if (is_image && path != nullptr && array.num_fields() == 2) {
+      const Json name = value(*path, i);
+      return name.is_string() ? Json(kArrowPath + name.get<std::string>()) : name;
+    }
     Json object = Json::object();
     for (int k = 0; k < array.num_fields(); ++k)
       object[array.struct_type()->field(k)->name()] = value(*array.field(k), i);
     return object;
+  }
+
+  /// An image, or in a dialogue a text whose column lacks the mark of UTF-8.
+  Json bytes(std::string_view bytes) {
+    const bool is_text =
+        in_dialogue_ && known_ending(bytes).empty() && arrow::util::ValidateUTF8(bytes);
+    return is_text ? text(bytes) : image(bytes);
   }
 
   Json image(std::string_view bytes) {
@@ -220,6 +265,7 @@ class RowValues {
   ArrowRow& row_;
   const ArrowLimits& limits_;
   uint64_t text_bytes_ = 0;
+  bool in_dialogue_ = false;
 };
 
 /// The Cauldron's turns as a conversation: {user, assistant, source}, the images before the first
@@ -266,7 +312,8 @@ ArrowRow arrow_row(const arrow::RecordBatch& batch, int64_t index, const ArrowLi
   RowValues values(row, limits);
   Json json = Json::object();
   for (int column = 0; column < batch.num_columns(); ++column)
-    json[batch.column_name(column)] = values.value(*batch.column(column), index);
+    json[batch.column_name(column)] =
+        values.column(batch.column_name(column), *batch.column(column), index);
   take_cauldron(json, row.images.size());
   row.json = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   return row;

@@ -2,18 +2,20 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/hash.h"
 #include "src/base/text.h"
+#include "src/data/arrow_module/module.h"
 
 namespace lft::data {
 namespace {
 
 constexpr char kDataMark[] = "data:", kTarMark[] = "tar:";
 
-/// The value of each character of base64, of the alphabet for addresses too; -1: of none.
+/// The value of each character of base64, also of its form for URLs; -1: of none.
 constexpr std::array<int8_t, 256> base64_values() {
   std::array<int8_t, 256> values{};
   for (int8_t& value : values) value = -1;
@@ -55,6 +57,46 @@ std::string decode_base64(std::string_view text, std::string* out) {
   if (digits % 4 == 2) out->push_back(static_cast<char>(bits >> 4));
   if (digits % 4 == 3) out->append({static_cast<char>(bits >> 10), static_cast<char>(bits >> 2)});
   return "";
+}
+
+/// A text without its "%41": nothing where a percent sign is followed by something else.
+std::optional<std::string> unescaped(std::string_view text) {
+  std::string plain;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] != '%') {
+      plain += text[at];
+      continue;
+    }
+    int byte = 0;
+    const char* digits = text.data() + at + 1;
+    if (at + 2 >= text.size() || std::from_chars(digits, digits + 2, byte, 16).ptr != digits + 2)
+      return std::nullopt;
+    plain += static_cast<char>(byte);
+    at += 2;
+  }
+  return plain;
+}
+
+/// Whether `text` begins with `prefix`, which is in lower case, in any case.
+bool begins_with(std::string_view text, std::string_view prefix) {
+  return lower_ascii(text.substr(0, prefix.size())) == prefix;
+}
+
+/// An image in base64 alone, as it begins with what its format begins with.
+bool is_bare_base64(std::string_view name) {
+  constexpr size_t kShortest = 64;  // longer than a file name that happens to look like one
+  constexpr std::array<std::string_view, 6> kBegin = {"iVBORw0KGgo", "/9j/",  "R0lGOD",
+                                                      "UklGR",       "SUkqA", "TU0AK"};
+  const auto begins = [&](std::string_view each) { return name.starts_with(each); };
+  std::string bytes;
+  return name.size() >= kShortest && std::ranges::any_of(kBegin, begins) &&
+         decode_base64(name, &bytes).empty();
+}
+
+RowImage bytes_in_row(std::string bytes) {
+  RowImage image{.name = kDataMark + sha256(bytes).substr(0, 32)};
+  image.bytes = std::make_shared<const std::string>(std::move(bytes));
+  return image;
 }
 
 std::string base_name(const std::string& name) { return name.substr(name.rfind('/') + 1); }
@@ -118,12 +160,6 @@ const RowImage& member_of(const std::vector<RowImage>& members, const std::strin
          "name images as the tar file does, or leave the names out where all are shown in order");
 }
 
-}  // namespace
-
-bool comes_with_row(const std::string& name) {
-  return name.starts_with(kDataMark) || name.starts_with(kTarMark);
-}
-
 RowImage decode_data_uri(std::string_view uri, const std::string& where) {
   const size_t comma = uri.find(',');
   const std::string_view head = uri.substr(0, std::min(comma, uri.size()));
@@ -132,13 +168,40 @@ RowImage decode_data_uri(std::string_view uri, const std::string& where) {
     refuse(ErrorKind::kInput, "an image's data: URI is not in base64", where, quote_text(uri, 60),
            "data:<type>;base64,<bytes>", next);
   }
+  std::string_view text = uri.substr(comma + 1);
+  const std::optional<std::string> plain = unescaped(text);
+  if (plain) text = *plain;
   std::string bytes;
-  const std::string wrong = decode_base64(uri.substr(comma + 1), &bytes);
-  if (!wrong.empty())
+  if (const std::string wrong = decode_base64(text, &bytes); !wrong.empty())
     refuse(ErrorKind::kInput, "an image's data: URI is not whole", where, wrong, "base64", next);
-  RowImage image{.name = kDataMark + sha256(bytes).substr(0, 32)};
-  image.bytes = std::make_shared<const std::string>(std::move(bytes));
-  return image;
+  return bytes_in_row(std::move(bytes));
+}
+
+}  // namespace
+
+bool comes_with_row(const std::string& name) {
+  return name.starts_with(kDataMark) || name.starts_with(kTarMark);
+}
+
+std::optional<RowImage> image_in_name(std::string_view name, const std::string& where) {
+  if (begins_with(name, kDataMark)) return decode_data_uri(name, where);
+  if (!is_bare_base64(name)) return std::nullopt;
+  std::string bytes;
+  decode_base64(name, &bytes);
+  return bytes_in_row(std::move(bytes));
+}
+
+std::string path_of_name(const std::string& name, const std::string& where) {
+  constexpr std::string_view kFile = "file://";
+  if (name.find("://") == std::string::npos) return name;
+  const size_t path = begins_with(name, kFile) ? name.find('/', kFile.size()) : std::string::npos;
+  const std::string host =
+      path == std::string::npos ? name : name.substr(kFile.size(), path - kFile.size());
+  if (!host.empty() && host != "localhost")
+    refuse(ErrorKind::kInput, "an image is a URL; lft reads files under data.image_root only",
+           where, quote_text(name, 80), "a file name, a file:// or a data: URI",
+           "download the images and name the files");
+  return unescaped(name.substr(path)).value_or(name.substr(path));
 }
 
 bool take_members(Row& row, const std::vector<RowImage>& members) {
@@ -147,9 +210,13 @@ bool take_members(Row& row, const std::vector<RowImage>& members) {
     row.inside = members;
     return numbers_rise(row.images);
   }
-  if (members.empty()) return true;
   for (std::string& name : row.images) {
     if (name.starts_with(kDataMark)) continue;
+    if (name.starts_with(kArrowPath)) {
+      name.erase(0, std::string_view(kArrowPath).size());
+      continue;
+    }
+    if (members.empty()) continue;
     const RowImage& member = member_of(members, name, row.where);
     name = member.name;
     row.inside.push_back(member);

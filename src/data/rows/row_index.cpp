@@ -12,7 +12,7 @@
 namespace lft::data {
 namespace {
 
-constexpr char kKind[] = "rows 3";
+constexpr char kKind[] = "rows 4";
 constexpr io::JsonLimits kStoredLimits{.max_bytes = 1ull << 30, .max_depth = 8};
 
 io::Json stored_error(const Error& error) {
@@ -70,13 +70,20 @@ bool RowIndex::load(const std::string& path) {
   if (!io::path_exists(path)) return false;
   try {
     const Columns columns = Columns::load(path);
+    if (!is_of_these_rules(columns)) return false;  // an evaluation reads rows by other rules
     if (take(columns)) return true;
-    notice(path + " is of other data than " + file_.path() + " holds now: it is made anew");
+    notice(path + " is of other data than " + file_.path() + " contains now: it is made again");
   } catch (const std::exception& error) {  // of JSON, too
-    notice(path + " cannot be used (" + error.what() + "): it is made anew");
+    notice(path + " cannot be used (" + error.what() + "): it is made again");
   }
   forget();
   return false;
+}
+
+bool RowIndex::is_of_these_rules(const Columns& columns) const {
+  const io::Json rules = io::parse_json(columns.facts.at("rules"), "rules");
+  return rules.at("count_unknown") == rules_.count_unknown &&
+         rules.value("open_questions", false) == rules_.open_questions;
 }
 
 bool RowIndex::take(const Columns& columns) {
@@ -84,9 +91,6 @@ bool RowIndex::take(const Columns& columns) {
   const std::optional<FileStamp> stamp = FileStamp::read(facts);
   if (facts.at("kind") != kKind || !stamp || stamp->bytes != stamp_.bytes) return false;
   const io::Json rules = io::parse_json(facts.at("rules"), "rules");
-  if (rules.at("count_unknown") != rules_.count_unknown ||
-      rules.value("open_questions", false) != rules_.open_questions)
-    return false;
   content_ = facts.at("content");
   is_kept_ = stamp->settled() && stamp->same(stamp_);
   if (!is_kept_ && content_hash(file_) != content_) return false;

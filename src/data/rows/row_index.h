@@ -32,7 +32,7 @@ using RowVisitor = std::function<void(int64_t first, const std::vector<ReadRow>&
 
 class RowIndex {
  public:
-  /// Of what stands in the first of the files `kept` that is of this file's bytes; else made anew
+  /// Of what stands in the first of the files `kept` that is of this file's bytes; else made again
   /// by all cores, with its progress. Throws what read_row_file() throws, and Stopped when a signal
   /// comes; `visit` may be empty. `shown`: what messages call the file; empty: its path.
   RowIndex(const std::string& path, const RowRules& rules, const std::vector<std::string>& kept,
@@ -63,6 +63,7 @@ class RowIndex {
  private:
   friend class RowIndexMaker;
   bool load(const std::string& path);
+  bool is_of_these_rules(const Columns& columns) const;
   bool take(const Columns& columns);
   void forget();
   void view();

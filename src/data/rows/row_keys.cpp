@@ -32,6 +32,7 @@ constexpr ForeignKey kForeign[] = {
     {"audio", kNoSound, true},
     {"audios", kNoSound, true},
     {"objects", "lft fills no boxes into texts: write the coordinates where <bbox> stands", true},
+    {"system_prompt", "write the system text in \"system\", or as a first message of that role"},
     {"functions", kNoTools},
     {"function_call", kNoTools},
     {"chosen", kNoPreference},

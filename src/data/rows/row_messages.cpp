@@ -59,9 +59,35 @@ std::optional<bool> read_mask(const io::Json& object, const std::string& where) 
   return learnt;
 }
 
-/// The file name of an image part: "image", "path", "url" or "image_url". "" for a bare
+/// The type of a part: what it says, or what its keys say where it says nothing.
+std::string part_type(const io::Json& part, const std::string& where) {
+  if (part.is_object() && !part.contains("type")) {
+    if (part.contains("text")) return "text";
+    for (const char* key : {"image_url", "image"})
+      if (part.contains(key)) return key;
+  }
+  const io::Json& type = member(part, "type", where);
+  if (!type.is_string())
+    refuse(ErrorKind::kInput, "a content part of unknown type", where, describe(type),
+           "text, image or image_url");
+  return type.get<std::string>();
+}
+
+/// An image as Anthropic writes it: {"type": "base64", "media_type", "data"}, or a URL.
+std::string source_image(const io::Json& source, const std::string& where) {
+  if (source.is_object() && source.contains("url")) return io::json_string(source, "url", where);
+  const io::Json& data = member(source, "data", where);
+  if (!data.is_string())
+    refuse(ErrorKind::kInput, "an image part names no file", where, describe(data),
+           "base64 in \"data\"");
+  return "data:;base64," + data.get<std::string>();
+}
+
+/// The file name of an image part: "image", "path", "url", "image_url" or "source". "" for a bare
 /// placeholder.
 std::string part_image(const io::Json& part, RowKeyCheck& check, const std::string& where) {
+  const io::Json source = part.value("source", io::Json());
+  if (source.is_object()) return source_image(source, where);
   for (const char* key : {"image_url", "image", "path", "url"}) {
     if (!part.contains(key) || part[key].is_null()) continue;
     const io::Json& value = image_name(part[key], check, where);
@@ -87,7 +113,7 @@ void read_content(const io::Json& content, Message& message, RowKeyCheck& check,
   std::string& all = message.text;
   bool after_text = false;
   for (const io::Json& part : content) {
-    const io::Json& type = member(part, "type", where);
+    const std::string type = part_type(part, where);
     check.look(part, {"type", "text", "image_url", "image", "path", "url"}, "part.", where);
     if (type == "text") {
       const io::Json& text = member(part, "text", where);
@@ -105,7 +131,7 @@ void read_content(const io::Json& content, Message& message, RowKeyCheck& check,
       const std::string name = part_image(part, check, where);
       if (!name.empty()) images.push_back(name);
     } else {
-      refuse(ErrorKind::kInput, "a content part of unknown type", where, describe(type),
+      refuse(ErrorKind::kInput, "a content part of unknown type", where, quote_text(type, 60),
              "text, image or image_url");
     }
   }

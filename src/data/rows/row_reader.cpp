@@ -10,6 +10,35 @@
 #include "src/data/rows/row_marks.h"
 
 namespace lft::data {
+namespace {
+
+/// Python and pandas write NaN and Infinity where a value is missing, which are not JSON: as null,
+/// outside of strings.
+std::string without_nonfinite(std::string_view text) {
+  std::string plain;
+  bool in_string = false;
+  for (size_t at = 0; at < text.size(); ++at) {
+    const auto is_next = [&](std::string_view word) {
+      return !in_string && text.substr(at, word.size()) == word;
+    };
+    size_t bytes = 0;
+    for (const std::string_view word : {"NaN", "-Infinity", "Infinity"})
+      if (bytes == 0 && is_next(word)) bytes = word.size();
+    if (bytes > 0) {
+      plain += "null";
+      at += bytes - 1;
+      continue;
+    }
+    plain += text[at];
+    if (in_string && text[at] == '\\' && at + 1 < text.size())
+      plain += text[++at];
+    else if (text[at] == '"')
+      in_string = !in_string;
+  }
+  return plain;
+}
+
+}  // namespace
 
 ReadRow read_row(std::string_view text, const std::string& where, int64_t index,
                  const RowRules& rules, const std::vector<RowImage>* members) {
@@ -17,6 +46,9 @@ ReadRow read_row(std::string_view text, const std::string& where, int64_t index,
       .row = {.id = std::to_string(index), .where = where, .conversation = {}, .images = {}},
       .keys = {},
       .bad = {}};
+  std::string plain;
+  if (text.find("NaN") != std::string_view::npos || text.find("Infinity") != std::string_view::npos)
+    text = plain = without_nonfinite(text);
   try {
     const io::Json json = io::parse_json(text, where, kRowLimits);
     std::optional<nlohmann::ordered_json> ordered;

@@ -1,4 +1,5 @@
 // One row: its dialogue, its images and what else lft reads of it.
+#include <cmath>
 #include <optional>
 
 #include "kernels/common/error.h"
@@ -11,22 +12,29 @@
 namespace lft::data {
 namespace {
 
+bool says_nothing(const io::Json& json) { return json.is_null() || json == ""; }
+
 void add_image(std::vector<std::string>& images, const io::Json& image, const std::string& key,
                RowKeyCheck& check, const std::string& where) {
+  if (says_nothing(image)) return;
   const io::Json& name = image_name(image, check, where);
-  if (!name.is_string() || name.get_ref<const std::string&>().empty())
+  if (says_nothing(name)) return;
+  if (!name.is_string())
     refuse(ErrorKind::kInput, "field \"" + key + "\" names no file", where, describe(name),
            "a file name");
   images.push_back(name.get<std::string>());
 }
 
-/// "image" (one, or a list) or "images" (a list), each a name or {"path": name}; null and absent
-/// are none.
+/// "image" (one, or a list) or "images" (a list), each a name or {"path": name}; null, "" and
+/// absent are none.
 std::vector<std::string> row_images(const io::Json& row, RowKeyCheck& check,
                                     const std::string& where) {
   std::vector<std::string> images;
-  const bool one = row.contains("image") && !row["image"].is_null(),
-             many = row.contains("images") && !row["images"].is_null();
+  const auto names_some = [&](const char* key) {
+    const auto at = row.find(key);
+    return at != row.end() && !says_nothing(*at) && *at != io::Json::array();
+  };
+  const bool one = names_some("image"), many = names_some("images");
   if (one && many)
     refuse(ErrorKind::kInput, "both \"image\" and \"images\"", where, {}, "one of them");
   if (!one && !many) return images;
@@ -46,13 +54,11 @@ std::vector<std::string> row_images(const io::Json& row, RowKeyCheck& check,
 /// Images within the row are taken out of it; what is at an address elsewhere is refused.
 void take_uris(Row& row) {
   for (std::string& name : row.images) {
-    if (name.starts_with("data:")) {
-      RowImage image = decode_data_uri(name, row.where);
-      name = image.name;
-      row.inside.push_back(std::move(image));
-    } else if (name.find("://") != std::string::npos) {
-      refuse(ErrorKind::kInput, "an image is a URL; lft reads files under data.image_root only",
-             row.where, quote_text(name, 80), "a file name, or a data: URI");
+    if (std::optional<RowImage> image = image_in_name(name, row.where)) {
+      name = image->name;
+      row.inside.push_back(std::move(*image));
+    } else {
+      name = path_of_name(name, row.where);
     }
   }
 }
@@ -81,9 +87,17 @@ std::string row_id(const io::Json& row, int64_t index, const std::string& where)
   if (at == row.end() || at->is_null()) return std::to_string(index);
   if (at->is_string()) return at->get<std::string>();
   if (is_unnamed(*at)) return (*at)[kArrowPrinted].get<std::string>();
+  if (at->is_number_float()) {                   // pandas writes 1.0 for 1
+    constexpr double kExact = 9007199254740992;  // 2^53: beyond it a reader of JSON rounds
+    const double number = at->get<double>();
+    if (std::abs(number) >= kExact)
+      refuse(ErrorKind::kInput, "field \"id\" is a number too large to be read exactly", where,
+             describe(*at), "a text, or a whole number below 2^63", "write the id in quotes");
+    if (number == std::floor(number)) return std::to_string(static_cast<int64_t>(number));
+    return at->dump();
+  }
   if (!at->is_number_integer())
-    refuse(ErrorKind::kInput, "field \"id\" is no id", where, describe(*at),
-           "a string or a whole number");
+    refuse(ErrorKind::kInput, "field \"id\" is no id", where, describe(*at), "a text or a number");
   return at->dump();
 }
 

@@ -34,6 +34,63 @@ void refuse_compressed(const io::FileHandle& file, std::string_view head) {
   }
 }
 
+struct OtherKind {
+  std::string_view begin;
+  const char *name, *next;
+};
+constexpr char kWriteJson[] = "write the rows as JSON lines or as Parquet";
+constexpr std::array kOtherKinds = {
+    OtherKind{"PK\x03\x04", "a zip archive, or a file of Excel or NumPy", kWriteJson},
+    OtherKind{"version https://git-lfs", "a Git LFS pointer", "fetch the files (git lfs pull)"},
+    OtherKind{"SQLite format 3", "a SQLite database", kWriteJson},
+    OtherKind{"\x89HDF", "an HDF5 file", kWriteJson},
+    OtherKind{"\x93NUMPY", "an array of NumPy", kWriteJson},
+    OtherKind{"\x80\x02", "a pickle of Python", kWriteJson},
+    OtherKind{"\x80\x03", "a pickle of Python", kWriteJson},
+    OtherKind{"\x80\x04", "a pickle of Python", kWriteJson},
+    OtherKind{"\x80\x05", "a pickle of Python", kWriteJson},
+    OtherKind{"FEA1", "a Feather file of version 1", "write it again as Arrow or Parquet"},
+    OtherKind{"Obj\x01", "an Avro file", kWriteJson},
+    OtherKind{"ORC", "an ORC file", kWriteJson},
+    OtherKind{"%PDF", "a PDF", kWriteJson},
+    OtherKind{"GGUF", "a model of llama.cpp", "name the file of the rows"},
+    OtherKind{"\x89PNG", "an image", "name the file of the rows"},
+    OtherKind{"\xff\xd8\xff", "an image", "name the file of the rows"},
+    OtherKind{"<", "a web page or XML", "download the file again"},
+    OtherKind{"---", "a YAML file", kWriteJson},
+    OtherKind{"- ", "a YAML file", kWriteJson},
+};
+constexpr char kToUtf8[] = "convert it: iconv -f UTF-16 -t UTF-8 FILE > FILE.utf8";
+
+/// UTF-16, with its mark or by the zero bytes of plain letters.
+bool is_utf16(std::string_view head) {
+  if (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff")) return true;
+  return head.size() > 1 && (head[0] == '\0') != (head[1] == '\0');
+}
+
+/// A table of text: its first line has commas or tabs and no bracket.
+bool is_table(const std::string& path, std::string_view head) {
+  if (path.ends_with(".csv") || path.ends_with(".tsv")) return true;
+  const std::string_view line = head.substr(0, head.find('\n'));
+  return line.find_first_of(",\t") != std::string_view::npos &&
+         line.find_first_of("{}[]") == std::string_view::npos;
+}
+
+/// A file of a known kind that has no rows is named.
+void refuse_other_kind(const io::FileHandle& file, std::string_view head) {
+  if (head.starts_with("\xef\xbb\xbf")) head.remove_prefix(3);
+  head.remove_prefix(std::min(head.find_first_not_of(" \t\r\n"), head.size()));
+  if (head.empty() || ((head[0] == '{' || head[0] == '[') && !is_utf16(head))) return;
+  const auto refused = [&](const std::string& found, const char* next) {
+    refuse(ErrorKind::kInput, "the data file has no rows that lft reads", file.path(), found,
+           "JSON, JSON lines, Parquet, Arrow or tar", next);
+  };
+  if (is_utf16(head)) refused("text in UTF-16", kToUtf8);
+  for (const OtherKind& kind : kOtherKinds)
+    if (head.starts_with(kind.begin)) refused(kind.name, kind.next);
+  if (is_table(file.path(), head)) refused("a table of text (CSV)", kWriteJson);
+}
+
 }  // namespace
 
 const char* form_name(RowForm form) {
@@ -68,6 +125,7 @@ std::unique_ptr<RowScan> scan_rows(const io::FileHandle& file) {
   file.read_at(0, head.data(), head.size());
   refuse_compressed(file, head);
   if (is_tar(head)) return std::make_unique<TarScanner>(file);
+  refuse_other_kind(file, head);
   return std::make_unique<RowScanner>(file);
 }
 

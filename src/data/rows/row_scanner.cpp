@@ -1,6 +1,7 @@
 #include "src/data/rows/row_scanner.h"
 
 #include <algorithm>
+#include <array>
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
@@ -35,16 +36,58 @@ RowScanner::RowScanner(const io::FileHandle& file)
   if (std::string_view(buffer_).starts_with("\xef\xbb\xbf")) at_ = 3;
   if (!skip_blanks())
     refuse(ErrorKind::kInput, "the data file is empty", file.path(), {}, "samples", kWriteRows);
-  is_array_ = buffer_[at_] == '[';
+  is_array_ = buffer_[at_] == '[' || find_wrapped_rows();
   if (!is_array_ && buffer_[at_] != '{') {
     refuse(ErrorKind::kInput, "neither a JSON array nor JSON lines", file.path(),
            quote_text(std::string_view(buffer_).substr(at_, 200), 40),
            "[ or { as the first character", kWriteRows);
   }
-  if (!is_array_) return;
+  if (!is_array_) {
+    const size_t line = buffer_.find('\n', at_);
+    is_spread_ = line != std::string::npos &&
+                 without_end_blanks(std::string_view(buffer_).substr(at_, line - at_)) == "{";
+    return;
+  }
   ++at_;
   if (skip_blanks() && buffer_[at_] == ']')
     refuse(ErrorKind::kInput, "the data file holds no sample", file.path(), "[]", {}, kWriteRows);
+}
+
+/// The list of {"data": [...]}, also where texts and numbers come before it: at its bracket then.
+bool RowScanner::find_wrapped_rows() {
+  static constexpr std::array<std::string_view, 8> kLists = {
+      "data", "rows", "train", "samples", "examples", "instances", "records", "items"};
+  const std::string_view text = buffer_;
+  size_t at = at_;
+  const auto skip = [&] { at = std::min(text.find_first_not_of(kBlank, at), text.size()); };
+  const auto string_end = [&] {  // after its closing quotation mark
+    for (++at; at < text.size() && text[at] != '"'; ++at) at += text[at] == '\\' ? 1 : 0;
+    at = std::min(at + 1, text.size());
+  };
+  while (at < text.size() && (text[at] == '{' || text[at] == ',')) {
+    ++at;
+    skip();
+    if (at >= text.size() || text[at] != '"') return false;
+    const size_t begin = at + 1;
+    string_end();
+    const std::string_view key = text.substr(begin, at - begin - 1);
+    skip();
+    if (at >= text.size() || text[at] != ':') return false;
+    ++at;
+    skip();
+    if (at >= text.size() || text[at] == '{') return false;
+    if (text[at] == '[') {
+      is_wrapped_ = std::ranges::find(kLists, key) != kLists.end();
+      if (is_wrapped_) at_ = at;
+      return is_wrapped_;
+    }
+    if (text[at] == '"')
+      string_end();
+    else
+      at = std::min(text.find_first_of(",}", at), text.size());
+    skip();
+  }
+  return false;
 }
 
 bool RowScanner::fill() {
@@ -105,14 +148,38 @@ bool RowScanner::take_line(RowBatch& batch) {
   return false;
 }
 
-/// Of the element that begins there: the first , or ] outside strings and brackets.
+/// Objects of several lines, one after the other.
+bool RowScanner::take_object(RowBatch& batch) {
+  if (!skip_blanks()) return false;
+  const size_t begin = at_;
+  const int64_t offset = offset_of(begin), line = lines_ + 1;
+  const size_t end = buffer_[begin] == '{' ? element_end(begin) : begin;
+  if (end == begin)
+    broken(quote_text(std::string_view(buffer_).substr(begin, 20)),
+           "{, with which a sample begins");
+  lines_ += std::count(buffer_.begin() + static_cast<std::ptrdiff_t>(begin),
+                       buffer_.begin() + static_cast<std::ptrdiff_t>(end), '\n');
+  batch.rows.push_back({.begin = begin,
+                        .size = end - begin,
+                        .offset = offset,
+                        .end = offset + static_cast<int64_t>(end - begin),
+                        .place = line});
+  ++rows_;
+  at_ = end;
+  return true;
+}
+
+/// Of the element that begins there: the first , or ] outside strings and brackets, or the end of
+/// an object that is not in a list.
 size_t RowScanner::element_end(size_t begin) {
   int64_t depth = 0;
   bool in_string = false, escaped = false;
   for (size_t at = begin;; ++at) {
     if (at == buffer_.size()) {
       drop_beyond(begin, at, kRowLimits.max_bytes + 1);
-      if (!fill()) broken("the end of the file", "] after the last sample");
+      if (!fill())
+        broken("the end of the file",
+               is_spread_ ? "} after the last sample" : "] after the last sample");
     }
     const char c = buffer_[at];
     if (in_string) {
@@ -124,6 +191,7 @@ size_t RowScanner::element_end(size_t begin) {
     if (c == '{' || c == '[') ++depth;
     if (depth == 0 && (c == ',' || c == ']')) return at;
     if (c == '}' || c == ']') --depth;
+    if (is_spread_ && depth == 0 && c == '}') return at + 1;
   }
 }
 
@@ -144,13 +212,17 @@ bool RowScanner::take_element(RowBatch& batch) {
   ++rows_;
   at_ = end + 1;
   ended_ = buffer_[end] == ']';
-  if (ended_ && skip_blanks()) broken("text behind the closing ]", "the end of the file");
+  if (ended_ && !is_wrapped_ && skip_blanks())
+    broken("text after the closing ]", "the end of the file");
   return true;
 }
 
 bool RowScanner::next(RowBatch& batch) {
   batch = {.number = batches_++, .first_row = rows_, .text = {}, .rows = {}};
-  while (at_ < kBatch && (is_array_ ? take_element(batch) : take_line(batch))) {
+  const auto take = [&] {
+    return is_array_ ? take_element(batch) : is_spread_ ? take_object(batch) : take_line(batch);
+  };
+  while (at_ < kBatch && take()) {
   }
   batch.text = buffer_.substr(0, at_);
   buffer_.erase(0, at_);
@@ -159,8 +231,11 @@ bool RowScanner::next(RowBatch& batch) {
 }
 
 void RowScanner::broken(const std::string& found, const std::string& expected) const {
-  refuse(ErrorKind::kInput, "the JSON array of samples is malformed",
-         row_where(file_.path(), RowForm::kArray, rows_), found, expected, kWriteRows);
+  refuse(ErrorKind::kInput,
+         is_array_ ? "the JSON array of samples is malformed" : "the JSON objects are malformed",
+         is_array_ ? row_where(file_.path(), RowForm::kArray, rows_)
+                   : row_where(file_.path(), RowForm::kLines, lines_ + 1),
+         found, expected, kWriteRows);
 }
 
 }  // namespace lft::data

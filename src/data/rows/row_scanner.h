@@ -22,7 +22,9 @@ class RowScanner : public RowScan {
   bool fill();
   bool skip_blanks();
   void drop_beyond(size_t begin, size_t& at, size_t most);
+  bool find_wrapped_rows();
   bool take_line(RowBatch& batch);
+  bool take_object(RowBatch& batch);
   bool take_element(RowBatch& batch);
   size_t element_end(size_t begin);
   int64_t offset_of(size_t at) const { return read_ - static_cast<int64_t>(buffer_.size() - at); }
@@ -31,7 +33,9 @@ class RowScanner : public RowScan {
   const io::FileHandle& file_;
   const int64_t size_;
   bool is_array_ = false, ended_ = false;
-  std::string buffer_;  // read and not handed out; its last byte is the last that was read
+  bool is_wrapped_ = false;  // the list is a value of an object
+  bool is_spread_ = false;   // an object has several lines
+  std::string buffer_;       // read and not handed out; its last byte is the last that was read
   int64_t read_ = 0;
   size_t at_ = 0;  // in the buffer
   int64_t rows_ = 0, lines_ = 0, batches_ = 0;

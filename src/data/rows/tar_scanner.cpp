@@ -24,11 +24,22 @@ MemberName split_name(const std::string& name) {
 }
 
 bool is_image_ending(const std::string& ending) {
-  static const std::set<std::string> kEndings = {"jpg", "jpeg", "png", "webp",
-                                                 "bmp", "gif",  "tif", "tiff"};
+  static const std::set<std::string> kEndings = {"jpg", "jpeg", "jpe",  "jfif", "png", "webp",
+                                                 "bmp", "gif",  "tif",  "tiff", "ppm", "pgm",
+                                                 "pbm", "pnm",  "avif", "heic", "heif"};
   std::string last = ending.substr(ending.rfind('.') + 1);
   std::ranges::transform(last, last.begin(), [](unsigned char c) { return std::tolower(c); });
   return kEndings.contains(last);
+}
+
+/// What macOS and editors leave in an archive: webdataset passes it over, too.
+bool is_hidden(const std::string& name) { return name.compare(name.rfind('/') + 1, 1, ".") == 0; }
+
+/// The next member that is not hidden.
+bool next_member(TarReader& reader, TarMember& member) {
+  bool found = reader.next(member);
+  while (found && is_hidden(member.name)) found = reader.next(member);
+  return found;
 }
 
 /// Members that are neither rows nor images (.txt, .cls, .npy) say nothing of training.
@@ -39,6 +50,8 @@ void add_member(TarSample& sample, const io::FileHandle& file, const TarMember& 
       refuse(ErrorKind::kInput, "a sample of a tar file with two rows", file.path(),
              quote_text(member.name, 80), {}, kWriteSamples);
     sample.row = member;
+  } else if (ending.ends_with(".json")) {
+    sample.other_row = member.name;
   } else if (is_image_ending(ending)) {
     sample.images.push_back({.name = "tar:" + member.name,
                              .bytes = {},
@@ -51,9 +64,12 @@ void add_member(TarSample& sample, const io::FileHandle& file, const TarMember& 
 /// No more of a row than its limit is held: it is bad then.
 std::string row_text(const io::FileHandle& file, const TarSample& sample) {
   if (!sample.row) {
+    const bool has_point = !sample.other_row.empty();
     refuse(ErrorKind::kInput, "a sample of a tar file without a row", file.path(),
-           quote_text(sample.key, 80), "a member " + quote_text(sample.key + ".json", 80),
-           kWriteSamples);
+           quote_text(has_point ? sample.other_row : sample.key, 80),
+           "a member " + quote_text(sample.key + ".json", 80),
+           has_point ? "a sample's name ends at its first point: write names without points"
+                     : kWriteSamples);
   }
   std::string text(std::min<uint64_t>(sample.row->bytes, kRowLimits.max_bytes + 1), '\0');
   file.read_at(sample.row->offset, text.data(), text.size());
@@ -66,7 +82,7 @@ std::string row_text(const io::FileHandle& file, const TarSample& sample) {
 
 TarScanner::TarScanner(const io::FileHandle& file) : file_(file), reader_(file) {
   TarMember first;
-  if (!reader_.next(first))
+  if (!next_member(reader_, first))
     refuse(ErrorKind::kInput, "the data file holds no sample", file.path(), "an empty tar file", {},
            kWriteSamples);
   held_ = first;
@@ -75,7 +91,11 @@ TarScanner::TarScanner(const io::FileHandle& file) : file_(file), reader_(file) 
 bool TarScanner::take(TarSample& sample) {
   if (!held_) return false;
   const std::string key = split_name(held_->name).key;
-  sample = {.key = key, .row = {}, .images = {}, .begin = static_cast<int64_t>(held_->header)};
+  sample = {.key = key,
+            .row = {},
+            .other_row = {},
+            .images = {},
+            .begin = static_cast<int64_t>(held_->header)};
   TarMember member = *held_;
   held_.reset();
   do {
@@ -86,13 +106,14 @@ bool TarScanner::take(TarSample& sample) {
     }
     add_member(sample, file_, member, name.ending);
     sample.end = static_cast<int64_t>(reader_.at());
-  } while (reader_.next(member));
+  } while (next_member(reader_, member));
   return true;
 }
 
 bool TarScanner::next(RowBatch& batch) {
   batch = {.number = batches_++, .first_row = rows_, .text = {}, .rows = {}};
   for (TarSample sample; batch.text.size() < kFullBatch && take(sample);) {
+    if (!sample.row && sample.images.empty() && sample.other_row.empty()) continue;  // a README
     const std::string text = row_text(file_, sample);
     batch.rows.push_back({.begin = batch.text.size(),
                           .size = text.size(),
@@ -102,13 +123,16 @@ bool TarScanner::next(RowBatch& batch) {
     batch.text += text;
     batch.images.push_back(std::move(sample.images));
   }
+  if (rows_ == 0)
+    refuse(ErrorKind::kInput, "the data file holds no sample", file_.path(),
+           "no member that ends in .json", {}, kWriteSamples);
   return !batch.rows.empty();
 }
 
 RowText read_tar_row(const io::FileHandle& file, int64_t begin, int64_t end) {
   TarReader reader(file, static_cast<uint64_t>(begin), static_cast<uint64_t>(end));
   TarSample sample;
-  for (TarMember member; reader.next(member);) {
+  for (TarMember member; next_member(reader, member);) {
     const MemberName name = split_name(member.name);
     sample.key = name.key;
     add_member(sample, file, member, name.ending);

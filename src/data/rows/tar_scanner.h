@@ -12,6 +12,7 @@ namespace lft::data {
 struct TarSample {
   std::string key;               // folder and base name up to its first point
   std::optional<TarMember> row;  // that ends in .json
+  std::string other_row;         // a member that ends in .json after another point
   std::vector<RowImage> images;  // in the order of the file
   int64_t begin = 0, end = 0;    // from the first of its headers to the next sample's
 };

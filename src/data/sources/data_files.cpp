@@ -1,10 +1,12 @@
 #include "src/data/sources/data_files.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "kernels/common/error.h"
 #include "src/base/text.h"
+#include "src/data/rows/tar.h"
 #include "src/data/sources/unpack.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
@@ -12,9 +14,21 @@
 namespace lft::data {
 namespace {
 
-DataFile data_file(const std::string& path) {
-  if (!is_arrow_file(path)) return {.path = path};
-  return {.path = unpacked(path), .shown = path};
+/// A tar file that ends where it begins.
+bool is_empty_tar(const std::string& path) {
+  if (!path.ends_with(".tar")) return false;
+  const io::FileHandle file = io::FileHandle::open_to_read(path);
+  std::string head(std::min<uint64_t>(file.size(), kTarBlock), '\0');
+  file.read_at(0, head.data(), head.size());
+  return head.size() == kTarBlock && head.find_first_not_of('\0') == std::string::npos;
+}
+
+/// Nothing where the file has no rows.
+std::optional<DataFile> data_file(const std::string& path) {
+  if (is_empty_tar(path)) return std::nullopt;
+  if (!is_arrow_file(path)) return DataFile{.path = path};
+  const std::optional<std::string> tar = unpacked(path);
+  return tar ? std::optional(DataFile{.path = *tar, .shown = path}) : std::nullopt;
 }
 
 /// The shards that a saved data set of Hugging Face's names, in its order.
@@ -50,7 +64,11 @@ void refuse_splits(const std::string& folder, const std::set<std::string>& split
 }  // namespace
 
 std::vector<DataFile> data_files(const std::string& path) {
-  if (!io::is_directory(path)) return {data_file(path)};
+  if (!io::is_directory(path)) {
+    const std::optional<DataFile> file = data_file(path);
+    if (!file) refuse_empty(path);
+    return {*file};
+  }
   if (io::path_exists(path + "/index.json")) return {};
   if (io::path_exists(path + "/dataset_dict.json")) {
     refuse(ErrorKind::kInput, "a saved data set of several splits", path, join(io::list_dir(path)),
@@ -62,6 +80,7 @@ std::vector<DataFile> data_files(const std::string& path) {
     names = saved_shards(path);
   } else {
     for (const std::string& name : io::list_dir(path)) {
+      if (name.starts_with('.')) continue;  // what macOS leaves next to a file
       const bool parquet = name.ends_with(".parquet");
       if (parquet || name.ends_with(".tar")) names.push_back(name);
       if (parquet) splits.insert(split_of(name));
@@ -69,7 +88,11 @@ std::vector<DataFile> data_files(const std::string& path) {
   }
   refuse_splits(path, splits);
   std::vector<DataFile> files;
-  for (const std::string& name : names) files.push_back(data_file(path + "/" + name));
+  for (const std::string& name : names) {
+    const std::optional<DataFile> file = data_file(path + "/" + name);
+    if (file) files.push_back(*file);
+  }
+  if (files.empty() && !names.empty()) refuse_empty(path);
   return files;
 }
 

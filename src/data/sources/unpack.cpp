@@ -26,7 +26,7 @@
 namespace lft::data {
 namespace {
 
-constexpr int64_t kCacheFormat = 2;  // of what is made of a file
+constexpr int64_t kCacheFormat = 3;  // of what is made of a file
 constexpr char kAsJson[] =
     "write the rows as JSON lines, with images as files or as data: URIs; or build lft with "
     "-DLFT_ARROW=ON beside a pyarrow wheel (scripts/setup installs one)";
@@ -124,9 +124,9 @@ bool is_unpacked(const std::string& path, const std::string& tar, const std::str
       if (known != before) keep_facts(facts, known);
       return true;
     }
-    notice(tar + " is not what " + path + " holds now: it is made anew");
+    notice(tar + " is not what " + path + " holds now: it is made again");
   } catch (const std::exception& error) {  // of JSON, too
-    notice(facts + " cannot be used (" + error.what() + "): " + tar + " is made anew");
+    notice(facts + " cannot be used (" + error.what() + "): " + tar + " is made again");
   }
   return false;
 }
@@ -191,8 +191,9 @@ std::unique_ptr<ArrowFile> open_arrow(const std::string& path) {
   }
 }
 
-void read_rows_of(ArrowFile& file, const std::string& path,
-                  const std::function<void(int64_t, ArrowRow&&)>& visit) {
+/// The number of rows.
+int64_t read_rows_of(ArrowFile& file, const std::string& path,
+                     const std::function<void(int64_t, ArrowRow&&)>& visit) {
   int64_t rows = 0;
   try {
     file.read([&](int64_t row, ArrowRow&& values) {
@@ -202,22 +203,28 @@ void read_rows_of(ArrowFile& file, const std::string& path,
   } catch (const ArrowFailure& failure) {
     refuse_arrow(path, failure);
   }
-  if (rows == 0) refuse(ErrorKind::kInput, "the data file holds no sample", path, "no rows");
+  return rows;
 }
 
-void unpack(ArrowFile& file, const std::string& path, const std::string& tar) {
+/// False, and nothing written, where the file has no rows.
+bool unpack(ArrowFile& file, const std::string& path, const std::string& tar) {
   notice("unpacking " + path + " into " + tar + ", once");
   TarWriter writer(tar, bytes_needed(file));
-  read_rows_of(file, path, [&](int64_t row, ArrowRow&& values) {
+  const int64_t rows = read_rows_of(file, path, [&](int64_t row, ArrowRow&& values) {
     if (requested_signal() != 0) throw Stopped();
     const std::string key = std::to_string(row) + ".";
     writer.add(key + "json", values.json);
     for (const ArrowRow::Image& image : values.images) writer.add(key + image.name, image.bytes);
   });
-  writer.finish();
+  if (rows > 0) writer.finish();
+  return rows > 0;
 }
 
 }  // namespace
+
+void refuse_empty(const std::string& path) {
+  refuse(ErrorKind::kInput, "the data file holds no sample", path, "no rows");
+}
 
 bool is_arrow_file(const std::string& path) {
   if (!io::path_exists(path) || io::is_directory(path)) return false;
@@ -230,10 +237,10 @@ bool is_arrow_file(const std::string& path) {
 
 void read_arrow_rows(const std::string& path,
                      const std::function<void(int64_t row, ArrowRow&& values)>& visit) {
-  read_rows_of(*open_arrow(path), path, visit);
+  if (read_rows_of(*open_arrow(path), path, visit) == 0) refuse_empty(path);
 }
 
-std::string unpacked(const std::string& path) {
+std::optional<std::string> unpacked(const std::string& path) {
   const std::string folder = cache_folder(path), whole = io::absolute_path(path);
   const std::string stem = folder + "/" +
                            std::filesystem::path(whole).stem().string().substr(0, 64) + "-" +
@@ -243,9 +250,10 @@ std::string unpacked(const std::string& path) {
   const std::string tar = stem + ".tar", facts = stem + ".json";
   if (is_unpacked(path, tar, facts)) return tar;
   const std::unique_ptr<ArrowFile> file = open_arrow(path);
+  if (file->rows() == 0) return std::nullopt;
   check_space(path, folder, bytes_needed(*file));
   const io::Json source = known_file(path);
-  unpack(*file, path, tar);
+  if (!unpack(*file, path, tar)) return std::nullopt;
   keep_facts(facts, {{"format", kCacheFormat}, {"source", source}, {"tar", known_file(tar)}});
   return tar;
 }

@@ -2,6 +2,7 @@
 // row is found again in one read.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "src/data/arrow_module/module.h"
@@ -18,8 +19,10 @@ void read_arrow_rows(const std::string& path,
 
 /// The tar file that stands for one of these, in $XDG_CACHE_HOME/lft/unpacked (by default
 /// ~/.cache). Made where it is missing or is not what was made of this file as it is now, by one
-/// process at a time; the space that it takes is asked for first. kInput with file and row for what
-/// cannot be read; kResource where it cannot be written; kUsage where this build has no Arrow.
-std::string unpacked(const std::string& path);
+/// process at a time; the space that it takes is asked for first. Nothing where the file has no
+/// rows. kInput with file and row for what cannot be read; kResource where it cannot be written;
+/// kUsage where this build has no Arrow.
+std::optional<std::string> unpacked(const std::string& path);
+[[noreturn]] void refuse_empty(const std::string& path);
 
 }  // namespace lft::data

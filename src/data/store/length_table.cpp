@@ -65,7 +65,7 @@ std::optional<LengthTable> LengthTable::load(const std::string& path, const std:
     table.view();
     if (table.size() == rows && table.sound()) return table;
   } catch (const std::exception& error) {
-    notice(path + " cannot be used (" + error.what() + "): it is made anew");
+    notice(path + " cannot be used (" + error.what() + "): it is made again");
   }
   return std::nullopt;
 }

@@ -55,7 +55,8 @@ std::vector<RowSource> open_sources(const recipe::Recipe& recipe,
       report.add({.fault = DataFault::kFile,
                   .where = info.where.empty() ? path : info.where,
                   .id = "",
-                  .reason = info.what + (info.found.empty() ? "" : ": " + info.found)});
+                  .reason = info.what + (info.found.empty() ? "" : ": " + info.found),
+                  .next = info.next});
     }
   };
   const std::string& root = recipe.data.image_root;
@@ -115,8 +116,8 @@ class Tally {
     for (const std::string& name : row.images) {
       if (source_.prepared != nullptr) break;
       const ImageScan& image = images.at(image_key(source_, name));
-      if (image.fault) problem(image.fault->fault, row, image.fault->reason);
-      if (image.oddity) problem(image.oddity->fault, row, image.oddity->reason);
+      if (image.fault) problem(*image.fault, row);
+      if (image.oddity) problem(*image.oddity, row);
       whole = whole && !image.fault;
       shown = mix_hashes(shown, image.content);
     }
@@ -142,7 +143,8 @@ class Tally {
   DataFigures finish() {
     const auto of_file = [&](DataFault fault, const std::string& reason) {
       if (!reason.empty())
-        report_.add({.fault = fault, .where = source_.path, .id = "", .reason = reason});
+        report_.add(
+            {.fault = fault, .where = source_.path, .id = "", .reason = reason, .next = {}});
     };
     of_file(DataFault::kOneAnswer, answers_.one_answer());
     of_file(DataFault::kShifted, answers_.shifted());
@@ -158,7 +160,14 @@ class Tally {
 
  private:
   void problem(DataFault fault, const data::Row& row, const std::string& reason) {
-    report_.add({.fault = fault, .where = row.where, .id = row.id, .reason = reason});
+    problem(ImageFault{.fault = fault, .reason = reason}, row);
+  }
+  void problem(const ImageFault& image, const data::Row& row) {
+    report_.add({.fault = image.fault,
+                 .where = row.where,
+                 .id = row.id,
+                 .reason = image.reason,
+                 .next = image.next});
   }
 
   void find_duplicates(size_t index, const RowScan& scan) {

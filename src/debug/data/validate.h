@@ -47,7 +47,8 @@ std::string fault_title(DataFault fault);  // "an image file that is not there"
 struct DataProblem {
   DataFault fault = DataFault::kFile;
   std::string where, id,
-      reason;  // file:line or file[index]; id is empty where the row has none that could be read
+      reason;  // file:line or file[index]; id is empty where the row has none that can be read
+  std::string next;  // what its error advises; may be empty
 };
 
 /// Of one file of rows. Token counts have every image expanded; `tokens` and `supervised` are what

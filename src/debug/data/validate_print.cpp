@@ -180,7 +180,8 @@ io::Json data_report_json(const DataReport& report) {
     for (const DataProblem& problem : kept) {
       first.push_back({{"where", problem.where},
                        {"id", problem.id.empty() ? io::Json() : io::Json(problem.id)},
-                       {"reason", problem.reason}});
+                       {"reason", problem.reason},
+                       {"next", problem.next.empty() ? io::Json() : io::Json(problem.next)}});
     }
     problems.push_back({{"kind", fault_slug(fault)},
                         {"severity", is_warning(fault) ? "warning" : "error"},

@@ -38,7 +38,8 @@ DataProblem malformed_row(const data::Row& row, const ErrorInfo& info) {
   return {.fault = empty ? DataFault::kEmptyAnswer : DataFault::kRow,
           .where = row.where,
           .id = "",
-          .reason = reason_of(info) + inside};
+          .reason = reason_of(info) + inside,
+          .next = info.next};
 }
 
 size_t bytes_hash(std::string_view bytes) { return std::hash<std::string_view>()(bytes); }
@@ -93,9 +94,9 @@ class RowCheck {
       found(DataFault::kControl, join(controls) + " in " + where);
   }
 
-  void found(DataFault fault, const std::string& reason) {
+  void found(DataFault fault, const std::string& reason, const std::string& next = {}) {
     scan_.problems.push_back(
-        {.fault = fault, .where = row_.where, .id = row_.id, .reason = reason});
+        {.fault = fault, .where = row_.where, .id = row_.id, .reason = reason, .next = next});
   }
   /// Whether `check` went through; what it threw is a problem of the row.
   template <typename Check>
@@ -105,7 +106,7 @@ class RowCheck {
       return true;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kInput) throw;
-      found(fault, reason_of(error.info()));
+      found(fault, reason_of(error.info()), error.info().next);
       return false;
     }
   }
@@ -307,7 +308,8 @@ ImageScan scan_image(const std::string& root, const data::Row& row, const std::s
     const bool no_decoder =
         error.kind() == ErrorKind::kUsage;  // a kind of image that this build cannot read
     if (error.kind() != ErrorKind::kInput && !no_decoder) throw;
-    return {ImageFault{fault, quote_text(name) + ": " + reason_of(error.info())}};
+    return {
+        ImageFault{fault, quote_text(name) + ": " + reason_of(error.info()), error.info().next}};
   }
 }
 

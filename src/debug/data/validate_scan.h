@@ -45,7 +45,7 @@ RowScan scan_row(const RowSource& source, int64_t index, const RowReading& readi
 /// What is wrong with an image file; reason and kind, without a row.
 struct ImageFault {
   DataFault fault;
-  std::string reason;
+  std::string reason, next = {};
 };
 struct ImageScan {
   std::optional<ImageFault> fault = {};

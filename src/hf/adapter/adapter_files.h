@@ -7,15 +7,12 @@
 #include <vector>
 
 #include "src/hf/adapter/adapter.h"
+#include "src/hf/tied_head.h"
 
 namespace lft::hf {
 
 /// What PEFT puts before the canonical names of its tensors.
 constexpr const char* kPeftPrefix = "base_model.model.";
-
-/// Modules that a base may tie.
-inline const std::string kEmbedding = "language_model.model.embed_tokens";
-inline const std::string kHead = "language_model.lm_head";
 
 inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 inline constexpr const char* kPartsWeights = "parts.safetensors";

@@ -98,26 +98,48 @@ class Merger {
       check_base_copy(copy, read(name), name, dir);
   }
 
-  /// The LM head that is written although no file of the base has it: after untie(), which has it
-  /// read from the embedding.
-  const std::optional<ModelDir::Place>& new_head() const { return new_head_; }
+  /// Of the shard in the merged model's folder, which has no folders below.
+  std::string file_name(size_t file) const {
+    std::string name = base_.file_names[file];
+    std::ranges::replace(name, '/', '-');
+    return name;
+  }
+
+  /// The index of what write() wrote: the base's own, where that is the same.
+  std::string index_text(const std::string& out) const {
+    const std::string path = base_.path + "/" + kIndex;
+    const io::Json stored = io::read_json_file(path);
+    io::Json index = stored;
+    io::Json &map = index["weight_map"], &metadata = index["metadata"];
+    map = io::Json::object();
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < base_.files.size(); ++i) {
+      const io::SafetensorsFile written(out + "/" + file_name(i));
+      for (const auto& [name, info] : written.tensors()) {
+        map[name] = file_name(i);
+        bytes += info.bytes;
+      }
+    }
+    if (!metadata.is_object()) metadata = io::Json::object();
+    metadata["total_size"] = bytes;
+    return index == stored ? io::read_file(path) : pretty_json(index);
+  }
 
   /// Writes shard `file` under its own name.
   void write(size_t file, const std::string& out, const std::function<void()>& poll,
              MergeReport& report) const {
     const io::SafetensorsFile& source = base_.files[file];
     std::vector<io::TensorInfo> infos;
-    for (const auto& [name, info] : source.tensors()) infos.push_back(info);
-    if (new_head_ && new_head_->file == file) {
-      infos.push_back(stored_info(source, new_head_->stored_name));
-      infos.back().name = new_head_->stored_name;
+    for (const auto& [name, info] : source.tensors())
+      if (!is_in_later_file(file, name)) infos.push_back(info);
+    if (second_table_ && second_table_->file == file) {
+      infos.push_back(stored_info(source, second_table_->stored_name));
+      infos.back().name = second_table_->stored_name;
     }
     for (io::TensorInfo& info : infos) {
       if (in_float32_ && change_of(file, info.name)) info.dtype = io::DType::kF32;
     }
-    io::SafetensorsWriter writer(
-        out + "/" + std::filesystem::path(source.path()).filename().string(), infos,
-        source.metadata());
+    io::SafetensorsWriter writer(out + "/" + file_name(file), infos, source.metadata());
     for (const io::TensorInfo& target : writer.order()) {
       if (poll) poll();
       const io::TensorInfo& info = stored_info(source, target.name);
@@ -138,12 +160,24 @@ class Merger {
       canonical_[{place.file, place.stored_name}] = name;
     const ModelDir::Place& embedding = base_.tensors.at(kEmbedding + ".weight");
     const bool tied = base_.config.text.tie_embeddings;
-    for (const ModelDir::Place& head : base_.tied_heads)
-      canonical_[{head.file, head.stored_name}] = (tied ? kEmbedding : kHead) + ".weight";
+    if (base_.tied_head)
+      canonical_[{base_.tied_head->file, base_.tied_head->stored_name}] =
+          (tied ? kEmbedding : kHead) + ".weight";
     if (tied || !is_same(base_.tensors.at(kHead + ".weight"), embedding)) return;
-    canonical_[{embedding.file, embedding.stored_name}] = kEmbedding + ".weight";
-    new_head_ = {embedding.file, head_next_to(embedding.stored_name)};
-    canonical_[{new_head_->file, new_head_->stored_name}] = kHead + ".weight";
+    const bool head_alone = embedding.stored_name.ends_with("lm_head.weight");
+    const std::string stored = (head_alone ? kHead : kEmbedding) + ".weight",
+                      second = (head_alone ? kEmbedding : kHead) + ".weight";
+    canonical_[{embedding.file, embedding.stored_name}] = stored;
+    const bool old = embedding.stored_name.starts_with("language_model.");  // as LLaVA's first
+    second_table_ = {embedding.file, old ? second : base_.config.family->peft_name(second)};
+    canonical_[{second_table_->file, second_table_->stored_name}] = second;
+  }
+
+  /// Which is then the one that counts.
+  bool is_in_later_file(size_t file, const std::string& name) const {
+    return std::any_of(base_.files.begin() + static_cast<std::ptrdiff_t>(file) + 1,
+                       base_.files.end(),
+                       [&](const auto& later) { return later.tensors().contains(name); });
   }
 
   /// A bias after B has a place in the merged model only where the layer has one.
@@ -162,15 +196,10 @@ class Merger {
     return a.file == b.file && a.stored_name == b.stored_name;
   }
 
-  /// As a checkpoint of the same spelling names it.
-  static std::string head_next_to(const std::string& embedding) {
-    return (embedding.starts_with("language_model.model.") ? kHead : "lm_head") + ".weight";
-  }
-
   /// What is read for a tensor that is written.
   const io::TensorInfo& stored_info(const io::SafetensorsFile& source,
                                     const std::string& name) const {
-    const bool is_new = new_head_ && name == new_head_->stored_name;
+    const bool is_new = second_table_ && name == second_table_->stored_name;
     return is_new ? base_.info(base_.tensors.at(kEmbedding + ".weight")) : source.info(name);
   }
 
@@ -278,7 +307,8 @@ class Merger {
   const lora::Variant& variant_;
   AdapterTensors tensors_;
   std::map<std::pair<size_t, std::string>, std::string> canonical_;
-  std::optional<ModelDir::Place> new_head_;
+  std::optional<ModelDir::Place> second_table_;  // the embedding or the LM head, which no file of
+                                                 // the base has: of one that untie() separates
 };
 
 /// With both places where transformers may read that embedding and LM head are one.
@@ -288,20 +318,6 @@ std::string untied_config(const std::string& model) {
   if (config.contains("text_config") && config["text_config"].is_object())
     config["text_config"][kTie] = false;
   return pretty_json(config);
-}
-
-/// The base's index, with the head that it lacks.
-std::string index_text(const ModelDir& base, const std::optional<ModelDir::Place>& new_head) {
-  const std::string path = base.path + "/" + kIndex;
-  if (!new_head) return io::read_file(path);
-  io::Json index = io::read_json_file(path);
-  index["weight_map"][new_head->stored_name] =
-      std::filesystem::path(base.files[new_head->file].path()).filename().string();
-  if (index.contains("metadata") && index["metadata"].contains("total_size")) {
-    const io::TensorInfo& info = base.info(base.tensors.at(kEmbedding + ".weight"));
-    index["metadata"]["total_size"] = index["metadata"]["total_size"].get<uint64_t>() + info.bytes;
-  }
-  return pretty_json(index);
 }
 
 }  // namespace
@@ -329,7 +345,7 @@ MergeReport merge_to_dir(const std::string& model_path, const std::string& adapt
                                                       ? untied_config(base.path)
                                                       : io::read_file(base.path + "/config.json"));
     if (!io::path_exists(base.path + "/model.safetensors"))
-      io::write_file_atomic(fresh + "/" + kIndex, index_text(base, merger.new_head()));
+      io::write_file_atomic(fresh + "/" + kIndex, merger.index_text(fresh));
     write_model_files(base.path, fresh, base.config, notes);
     const io::Json record = {{"base", base.path},
                              {"adapter", adapter.path},

@@ -36,7 +36,7 @@ bool untie(const AdapterDir& dir, ModelDir& base) {
   if (!unties(dir, base.config)) return false;
   base.config.text.tie_embeddings = false;
   base.tensors[kHead + ".weight"] =
-      base.tied_heads.empty() ? base.tensors.at(kEmbedding + ".weight") : base.tied_heads.front();
+      base.tied_head ? *base.tied_head : base.tensors.at(kEmbedding + ".weight");
   return true;
 }
 

@@ -200,10 +200,10 @@ class Exporter {
                                               family::image_rules(trained.input)) == file)
       return false;
     io::make_dirs(to);
-    for (const io::SafetensorsFile& weights : base_.files) {
-      const std::filesystem::path path = io::absolute_path(weights.path());
-      std::filesystem::create_symlink(
-          path, std::filesystem::path(to) / std::filesystem::path(weights.path()).filename());
+    for (size_t i = 0; i < base_.files.size(); ++i) {
+      const std::filesystem::path link = std::filesystem::path(to) / base_.file_names[i];
+      io::make_dirs(link.parent_path().string());
+      std::filesystem::create_symlink(io::absolute_path(base_.files[i].path()), link);
     }
     for (const char* name : {"config.json", "model.safetensors.index.json"}) {
       const std::string from = base_.path + "/" + name;

@@ -89,9 +89,7 @@ class JinjaTemplate : public ChatTemplate {
 
  private:
   jinja::Rendering run(const TemplateInput& input) const {
-    int32_t next_source = 0;
-    return template_.render(jinja::Value::from_json(input.variables, &next_source),
-                            {.limits = {}, .date = date_});
+    return template_.render(input.variables, {.limits = {}, .date = date_});
   }
 
   /// Whether the template prints the words of all messages that have some, in this form, and no

@@ -1,63 +1,110 @@
 #include "src/text/chat/template_input.h"
 
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string_view>
+
 namespace lft::text {
 namespace {
 
 using Json = nlohmann::ordered_json;
 using Field = ValueOwner::Field;
+using jinja::DictObject;
+using jinja::Kind;
+using jinja::ListObject;
+using jinja::Text;
+using jinja::Value;
 
-Json content_of(const Message& message, bool as_list) {
-  if (!as_list) return message.text;
-  Json parts = Json::array();
-  for (const Part& part : parts_of(message)) {
-    if (part.is_image)
-      parts.push_back({{"type", "image"}});
-    else
-      parts.push_back({{"type", "text"}, {"text", part.text}});
+Value key(const char* name) { return Value::of(Text(name)); }
+
+/// Makes values, and with each its owner: a value's source is its owner's place.
+class InputWriter {
+ public:
+  explicit InputWriter(std::vector<ValueOwner>& owners) : owners_(owners) {}
+
+  Value text(std::string_view words, ValueOwner owner) {
+    return Value::of(Text(std::string(words), add(owner)));
   }
-  if (parts.empty()) parts.push_back({{"type", "text"}, {"text", ""}});
-  return parts;
+  Value json(const Json& value, ValueOwner owner) {
+    auto source = static_cast<int32_t>(owners_.size());
+    own(value, owner);
+    return Value::from_json(value, &source);
+  }
+  template <typename Fill>
+  Value dict(ValueOwner owner, const Fill& fill) {
+    owner.is_container = true;
+    const int32_t source = add(owner);
+    auto made = std::make_shared<DictObject>();
+    fill(*made);
+    for (const auto& entry : made->entries)
+      made->depth = std::max(made->depth, entry.second.depth() + 1);
+    return Value(Kind::kDict, std::move(made)).with_source(source);
+  }
+  template <typename Items, typename Make>
+  Value list(ValueOwner owner, const Items& items, const Make& make) {
+    owner.is_container = true;
+    const int32_t source = add(owner);
+    auto made = std::make_shared<ListObject>();
+    made->items.reserve(items.size());
+    for (const auto& item : items) {
+      made->items.push_back(make(item));
+      made->depth = std::max(made->depth, made->items.back().depth() + 1);
+    }
+    return Value(Kind::kList, std::move(made)).with_source(source);
+  }
+
+ private:
+  int32_t add(ValueOwner owner) {
+    owners_.push_back(owner);
+    return static_cast<int32_t>(owners_.size()) - 1;
+  }
+  /// Gives the value and all that it contains one owner, in from_json()'s order.
+  void own(const Json& value, ValueOwner owner) {
+    owner.is_container = value.is_structured();
+    add(owner);
+    if (!value.is_structured()) return;
+    for (const Json& inner : value) own(inner, owner);
+  }
+
+  std::vector<ValueOwner>& owners_;
+};
+
+Value content_of(const Message& message, bool as_list, ValueOwner words, InputWriter& writer) {
+  if (!as_list) return writer.text(message.text, words);
+  static const Value kType = key("type"), kText = key("text");
+  const ValueOwner none{.message = words.message};
+  std::vector<Part> parts = parts_of(message);
+  if (parts.empty()) parts.push_back({.is_image = false, .text = ""});
+  return writer.list(none, parts, [&](const Part& part) {
+    return writer.dict(none, [&](DictObject& made) {
+      made.add(kType, writer.text(part.is_image ? "image" : "text", none));
+      if (!part.is_image) made.add(kText, writer.text(part.text, words));
+    });
+  });
 }
 
-Json message_json(const Message& message, const ContentForm& form) {
+Value message_value(const Message& message, int32_t number, const ContentForm& form,
+                    InputWriter& writer) {
+  static const Value kRole = key("role"), kContent = key("content"),
+                     kReasoning = key("reasoning_content"), kCalls = key("tool_calls"),
+                     kCallId = key("tool_call_id"), kName = key("name");
+  const ValueOwner none{.message = number}, words{.message = number, .field = Field::kWords};
   // Of a message that only calls tools the content is an empty text, which templates test for.
   const bool says_nothing = message.text.empty() && !message.tool_calls.empty();
-  Json json = {{"role", message.role},
-               {"content", content_of(message, form.of(message.role) && !says_nothing)}};
-  if (!message.reasoning.empty()) {
-    json["reasoning_content"] = message.reasoning;
-    if (!message.reasoning_key.empty()) json[message.reasoning_key] = message.reasoning;
-  }
-  if (!message.tool_calls.empty()) json["tool_calls"] = Json::parse(message.tool_calls);
-  if (!message.tool_call_id.empty()) json["tool_call_id"] = message.tool_call_id;
-  if (!message.name.empty()) json["name"] = message.name;
-  return json;
-}
-
-/// Gives the value and all that it contains one owner.
-void own(const Json& value, ValueOwner owner, std::vector<ValueOwner>& owners) {
-  owner.is_container = value.is_structured();
-  owners.push_back(owner);
-  if (!value.is_structured()) return;
-  for (const Json& inner : value) own(inner, owner, owners);
-}
-
-void own_message(const Json& message, int32_t number, std::vector<ValueOwner>& owners) {
-  owners.push_back({.message = number, .is_container = true});
-  for (const auto& [key, value] : message.items()) {
-    const bool is_words = key != "role" && key != "tool_call_id" && key != "name";
-    const ValueOwner owner{.message = number, .field = is_words ? Field::kWords : Field::kNone};
-    if (key != "content" || !value.is_array()) {
-      own(value, owner, owners);
-      continue;
+  return writer.dict(none, [&](DictObject& made) {
+    made.add(kRole, writer.text(message.role, none));
+    made.add(kContent, content_of(message, form.of(message.role) && !says_nothing, words, writer));
+    if (!message.reasoning.empty()) {
+      made.add(kReasoning, writer.text(message.reasoning, words));
+      if (!message.reasoning_key.empty() && message.reasoning_key != "reasoning_content")
+        made.add(key(message.reasoning_key.c_str()), writer.text(message.reasoning, words));
     }
-    owners.push_back({.message = number, .is_container = true});
-    for (const Json& part : value) {
-      owners.push_back({.message = number, .is_container = true});
-      for (const auto& [name, inner] : part.items())
-        own(inner, name == "text" ? owner : ValueOwner{.message = number}, owners);
-    }
-  }
+    if (!message.tool_calls.empty())
+      made.add(kCalls, writer.json(Json::parse(message.tool_calls), words));
+    if (!message.tool_call_id.empty()) made.add(kCallId, writer.text(message.tool_call_id, none));
+    if (!message.name.empty()) made.add(kName, writer.text(message.name, none));
+  });
 }
 
 }  // namespace
@@ -68,24 +115,27 @@ bool ContentForm::of(const std::string& role) const {
 
 TemplateInput template_input(const Conversation& conversation, const ContentForm& form,
                              bool generate, const Json& constants) {
-  TemplateInput input{.variables = constants, .owners = {{.is_container = true}}};
-  Json& variables = input.variables;
-  Json messages = Json::array();
-  for (const Message& message : conversation.messages)
-    messages.push_back(message_json(message, form));
-  variables["messages"] = std::move(messages);
-  variables["tools"] = conversation.tools.empty() ? Json() : Json::parse(conversation.tools);
-  variables["documents"] = nullptr;
-  variables["add_generation_prompt"] = generate;
-  for (const auto& [key, value] : variables.items()) {
-    if (key != "messages") {
-      own(value, {.field = key == "tools" ? Field::kTools : Field::kNone}, input.owners);
-      continue;
+  TemplateInput input;
+  InputWriter writer(input.owners);
+  input.variables = writer.dict({}, [&](DictObject& variables) {
+    constexpr std::array<std::string_view, 4> kOwn = {"messages", "tools", "documents",
+                                                      "add_generation_prompt"};
+    for (const auto& [name, value] : constants.items()) {
+      if (std::ranges::find(kOwn, name) == kOwn.end())
+        variables.add(key(name.c_str()), writer.json(value, {}));
     }
-    input.owners.push_back({.is_container = true});
+    static const Value kMessages = key("messages"), kTools = key("tools"),
+                       kDocuments = key("documents"), kGenerate = key("add_generation_prompt");
     int32_t number = 0;
-    for (const Json& message : value) own_message(message, number++, input.owners);
-  }
+    variables.add(kMessages, writer.list({}, conversation.messages, [&](const Message& message) {
+      return message_value(message, number++, form, writer);
+    }));
+    variables.add(kTools,
+                  writer.json(conversation.tools.empty() ? Json() : Json::parse(conversation.tools),
+                              {.field = Field::kTools}));
+    variables.add(kDocuments, Value::none());
+    variables.add(kGenerate, Value::of(generate));
+  });
   return input;
 }
 

@@ -5,6 +5,7 @@
 
 #include "src/io/json.h"
 #include "src/text/chat/conversation.h"
+#include "src/text/jinja/value/value.h"
 
 namespace lft::text {
 
@@ -24,9 +25,8 @@ struct ValueOwner {
 };
 
 struct TemplateInput {
-  nlohmann::ordered_json variables;  // an object
-  std::vector<ValueOwner> owners;    // of its values as jinja::Value::from_json numbers them: in
-                                     // depth-first order, a container before its elements
+  jinja::Value variables;          // a dict
+  std::vector<ValueOwner> owners;  // of its values, by their source
 };
 
 /// `constants` are variables too: tokens and data.template_args.

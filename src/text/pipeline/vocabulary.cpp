@@ -45,7 +45,11 @@ void Vocabulary::add(AddedToken token, const std::string& where) {
   }
   token.id = id;
   put(id, token.content, where);
-  if (token.special) special_.insert(token.content);
+  if (token.special) {
+    special_.insert(token.content);
+    special_ids_.resize(std::max(special_ids_.size(), static_cast<size_t>(id) + 1));
+    special_ids_[static_cast<size_t>(id)] = true;
+  }
   const auto [it, fresh] = added_ids_.try_emplace(token.content, added_.size());
   if (fresh)
     added_.push_back(std::move(token));

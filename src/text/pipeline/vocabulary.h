@@ -25,6 +25,10 @@ class Vocabulary {
   const std::string& token_of(int64_t id) const;           // "" when absent
   int64_t size() const { return int64_t(names_.size()); }  // 1 + highest id
   bool is_special(const std::string& token) const { return special_.contains(token); }
+  bool is_special(int64_t id) const {
+    return id >= 0 && id < static_cast<int64_t>(special_ids_.size()) &&
+           special_ids_[static_cast<size_t>(id)];
+  }
 
  private:
   void put(int64_t id, const std::string& token, const std::string& where);
@@ -35,6 +39,7 @@ class Vocabulary {
   std::vector<AddedToken> added_;
   std::unordered_map<std::string, size_t> added_ids_;  // content -> place in added_
   std::unordered_set<std::string> special_;
+  std::vector<bool> special_ids_;
 };
 
 }  // namespace lft::text

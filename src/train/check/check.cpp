@@ -67,7 +67,15 @@ int check_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory) {
 
 int check(const recipe::Recipe& recipe) {
   make_deterministic(recipe.train.deterministic);
-  RunInputs inputs = open_inputs(recipe);
+  // A run that is there is no obstacle to looking at the recipe again.
+  const bool has_run = contains_run(recipe);
+  check_output_dir(recipe, /*resume=*/has_run);
+  RunInputs inputs = open_inputs(recipe, /*resume=*/false, /*writes=*/false);
+  if (has_run)
+    notice(
+        "output_dir contains a run already: lft train resumes it with --resume, and a new run "
+        "needs another output_dir (" +
+        recipe.output_dir + ")");
   check_disk_space(inputs.recipe, inputs.model.trainable_parameters);
   for (const std::string& line : inputs.notices) notice(line);
   check_learning_rates(inputs);
@@ -85,7 +93,8 @@ int check(const recipe::Recipe& recipe) {
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;
     ErrorInfo described = memory.describe();
-    RunInputs again = run ? std::move(run->inputs) : open_inputs(recipe);
+    RunInputs again =
+        run ? std::move(run->inputs) : open_inputs(recipe, /*resume=*/false, /*writes=*/false);
     run.reset();
     throw out_of_memory(std::move(described), memory, again);
   }

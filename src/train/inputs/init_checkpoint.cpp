@@ -41,11 +41,13 @@ checkpoint::Checkpoint open_init_checkpoint(const recipe::Recipe& recipe,
            "lora.init_from, " + step_text(checkpoint), join(changed, "\n"), {},
            "make these fields agree, or choose another lora.init_from");
   }
-  const std::string now = hf::base_fingerprint(base), then = checkpoint.identity.value("base", now);
+  const std::string now = hf::base_fingerprint(base);
+  const io::Json then = checkpoint.identity.value("base", io::Json(now));
   if (then != now) {
     refuse(ErrorKind::kInput, "the checkpoint belongs to another base model",
            "lora.init_from, " + step_text(checkpoint), base.path + ", " + now.substr(0, 16),
-           then.substr(0, 16), "set model.path to the base of that run");
+           then.is_string() ? then.get<std::string>().substr(0, 16) : io::describe_json(then),
+           "set model.path to the base of that run");
   }
   return checkpoint;
 }

@@ -22,7 +22,19 @@ std::string describe_run(const std::string& dir, const std::string& product) {
   return "run " + checkpoints.front().run_id + ", step " + std::to_string(checkpoints.front().step);
 }
 
+/// The first of a run's files and folders that is there.
+const char* first_product(const std::string& dir) {
+  for (const char* product : {"metrics.jsonl", "recipe.resolved.yaml", "checkpoints", "adapter",
+                              "parts", "model", "best"})
+    if (io::path_exists(dir + "/" + product)) return product;
+  return nullptr;
+}
+
 }  // namespace
+
+bool contains_run(const recipe::Recipe& recipe) {
+  return first_product(recipe.output_dir) != nullptr;
+}
 
 void check_output_dir(const recipe::Recipe& recipe, bool resume) {
   const std::string& dir = recipe.output_dir;
@@ -41,12 +53,9 @@ void check_output_dir(const recipe::Recipe& recipe, bool resume) {
   }
   if (io::path_exists(dir) && !io::is_directory(dir))
     fail(ErrorKind::kResource, "output_dir is a file", "choose another output_dir");
-  for (const char* product : {"metrics.jsonl", "recipe.resolved.yaml", "checkpoints", "adapter",
-                              "parts", "model", "best"}) {
-    if (resume || !io::path_exists(dir + "/" + product)) continue;
-    fail(ErrorKind::kUsage, "output_dir holds a run",
-         "go on with it by --resume, or choose another dir", describe_run(dir, product));
-  }
+  if (const char* product = resume ? nullptr : first_product(dir); product != nullptr)
+    fail(ErrorKind::kUsage, "output_dir contains a run",
+         "resume it with --resume, or choose another output_dir", describe_run(dir, product));
   std::filesystem::path existing = io::absolute_path(dir);
   while (!io::path_exists(existing.string()) && existing.has_parent_path() &&
          existing != existing.parent_path())

@@ -8,6 +8,9 @@ namespace lft::train {
 /// kResource when it cannot be written.
 void check_output_dir(const recipe::Recipe& recipe, bool resume);
 
+/// Whether the output directory contains a run, or part of one.
+bool contains_run(const recipe::Recipe& recipe);
+
 /// kResource unless `keep` + 1 checkpoints and the outputs fit on the disk of the output directory.
 void check_disk_space(const recipe::Recipe& recipe, int64_t trainable_parameters);
 

@@ -56,16 +56,22 @@ bool could_record(const recipe::Recipe& recipe, const RunSettings& settings) {
          recipe.train.max_tokens_per_step > 0 && !recipe.train.activation_offload;
 }
 
+/// Why no two passes over as many tokens are alike; empty: they are.
+std::string unlike_passes(const recipe::Recipe& recipe, const RunSettings& settings) {
+  if (settings.config.text.follows_length(recipe.data.max_tokens))
+    return "angles or masks of the decoder depend on how long rows are";
+  return settings.config.family->unlike_passes();
+}
+
 }  // namespace
 
 bool uses_cuda_graphs(const recipe::Recipe& recipe, const RunSettings& settings) {
   return could_record(recipe, settings) && settings.holders == 1 &&
-         settings.config.family->unlike_passes().empty();
+         unlike_passes(recipe, settings).empty();
 }
 
 std::string graphs_left_out(const recipe::Recipe& recipe, const RunSettings& settings) {
-  const family::Family& family = *settings.config.family;
-  const std::string unlike = family.unlike_passes();
+  const std::string unlike = unlike_passes(recipe, settings);
   if (!could_record(recipe, settings)) return {};
   if (settings.holders > 1)
     return "train.shard: base: layers are gathered as a pass comes to them, so that none is "

@@ -30,7 +30,7 @@ class GraphCache {
   /// outside the arena and always in the same place.
   void run(const std::string& key, int64_t size, const std::vector<at::Tensor>& outputs,
            const std::function<void()>& body);
-  /// Gives the arena's memory back, to what comes between two passes; the graphs are made anew.
+  /// Gives the arena's memory back, to what comes between two passes; the graphs are made again.
   void start_over();
   /// A graph launches nothing that an observer of calls could see: without graphs from here on, or
   /// with them again.

@@ -105,12 +105,19 @@ PlanAhead plan_ahead(const recipe::Recipe& recipe, int64_t tokens) {
   const hf::ModelDir dir = hf::ModelDir::shapes_of(recipe.model.path);
   const int64_t image = family::ordinary_image(dir.config).positions(),
                 most = dir.config.text.max_positions;
-  if (tokens == 0) tokens = std::min(recipe.data.max_tokens, most);
+  const bool from_recipe = tokens == 0;
+  if (from_recipe) tokens = std::min(recipe.data.max_tokens, most);
   if (tokens <= image || tokens > most) {
-    refuse(ErrorKind::kUsage, "rows of this length cannot be planned for",
-           "--tokens or data.max_tokens", std::to_string(tokens),
-           std::to_string(image + 1) + " (an image and one token) to " + std::to_string(most),
-           "give --tokens in that range");
+    const std::string where = from_recipe ? "data.max_tokens" : "--tokens",
+                      what = tokens > most ? "rows are longer than the model's positions"
+                                           : "an image of this model does not fit into a row";
+    constexpr int64_t kText = 512;  // tokens of a question and its answer
+    refuse(ErrorKind::kUsage, what, where, std::to_string(tokens) + " tokens",
+           std::to_string(image + 1) + " (a photograph of 640 x 480 and one token) to " +
+               std::to_string(most),
+           from_recipe ? "set data.max_tokens to " + std::to_string(std::min(image + kText, most)) +
+                             " or more, for training as well"
+                       : "give --tokens in that range");
   }
   PlanAhead plan{.model = dir.path,
                  .rows = "rows of " + std::to_string(tokens) + " tokens, " + std::to_string(image) +

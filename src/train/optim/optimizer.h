@@ -54,7 +54,7 @@ class Optimizer {
   void drop_gradients();
 
   /// Shadows of the masters that have one are kept in `compute` from here on, written by every
-  /// update, and made anew now where something else wrote a master. FP32: none are kept.
+  /// update, and made again now where something else wrote a master. FP32: none are kept.
   void keep_shadows(at::ScalarType compute);
   /// Starts the update number steps + 1 of every slot that has a gradient, at group.lr * factor and
   /// clipped as the verdict over gradients() says; a no-op on the device where that found a

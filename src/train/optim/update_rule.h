@@ -45,7 +45,7 @@ class UpdateRule {
   virtual void apply(const std::vector<Update>& updates, const ops::GradVerdict& verdict) const = 0;
   /// About what the last update subtracted at learning rate 1 beside the decay, for debugging.
   virtual at::Tensor direction(const Slot& slot) const = 0;
-  /// Whether apply() writes the copies too. Else they are made anew after it.
+  /// Whether apply() writes the copies too. Else they are made again after it.
   virtual bool writes_copies() const { return false; }
   /// Whether the update of a tensor is that of its pieces. Only then may the moments wait in host
   /// memory.

@@ -163,7 +163,9 @@ Restart find_restart(RunInputs& inputs, dist::Ranks* ranks) {
   }
   const checkpoint::Checkpoint& checkpoint = *restart.checkpoint;
   // The base's digest is known when its weights are read: restore() compares it.
-  io::Json identity = run_identity(inputs, checkpoint.identity.value(kBaseDigest, "unknown"));
+  const io::Json digest = checkpoint.identity.value(kBaseDigest, io::Json("unknown"));
+  io::Json identity =
+      run_identity(inputs, digest.is_string() ? digest.get<std::string>() : digest.dump());
   if (checkpoint.identity.contains("tokenizer")) {
     warning(
         "an older lft saved this checkpoint and recorded less: the images, the processor, every "

@@ -142,6 +142,20 @@ void share_tensors(dist::Ranks& ranks, const io::Json& shapes, Tensors& tensors)
   }
 }
 
+/// Values with which every process has a micro-batch, and with as many samples a step where that is
+/// possible.
+std::string advice_for_ranks(int64_t batch_size, int64_t grad_accum, int64_t ranks) {
+  const int64_t step = batch_size * grad_accum;
+  const std::string accum = "set train.grad_accum to " + std::to_string(ranks);
+  if (step < ranks)
+    return "start at most " + std::to_string(step) + (step == 1 ? " process" : " processes") +
+           ", as a step has " + std::to_string(step) + (step == 1 ? " sample" : " samples") +
+           "; or " + accum + ", which makes it " + std::to_string(ranks * batch_size);
+  const int64_t same = step / ranks;
+  return accum + " and train.batch_size to " + std::to_string(same) + ", a step of " +
+         std::to_string(same * ranks) + " samples; or start fewer processes";
+}
+
 /// kUsage where a process would never have a micro-batch, with the value to set; a notice where
 /// sums are not added as one process adds them.
 void check_shares(RunInputs& inputs) {
@@ -159,14 +173,10 @@ void check_shares(RunInputs& inputs) {
            packed ? "train.max_tokens_per_step" : "train.grad_accum",
            std::to_string(most) + (most == 1 ? " micro-batch" : " micro-batches") + " a step",
            "at least " + needed + ", one for each process",
-           (packed ? "set train.grad_accum to " +
-                         std::to_string((train.grad_accum * inputs.ranks + most - 1) / most) +
-                         ", or lower train.max_tokens_per_step"
-                   : "set train.grad_accum to " + needed + " (and train.batch_size to " +
-                         std::to_string(std::max<int64_t>(
-                             1, train.batch_size * train.grad_accum / inputs.ranks)) +
-                         " for as large a step)") +
-               ", or start fewer processes");
+           packed ? "set train.grad_accum to " +
+                        std::to_string((train.grad_accum * inputs.ranks + most - 1) / most) +
+                        ", or lower train.max_tokens_per_step, or start fewer processes"
+                  : advice_for_ranks(train.batch_size, train.grad_accum, inputs.ranks));
   }
   if (const double bytes = 4.0 * static_cast<double>(inputs.model.trainable_parameters);
       !adds_by_tree(bytes, inputs.device)) {

@@ -106,7 +106,7 @@ TEST(Subset, TrainsErrorsAreItsErrors) {
   Recipe recipe = run.recipe("out");
   recipe.train.max_steps = 2;
   ASSERT_EQ(train_subset(recipe, 4).code, 0);
-  EXPECT_LFT_ERROR(ErrorKind::kUsage, "output_dir holds a run", train_subset(recipe, 4));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "output_dir contains a run", train_subset(recipe, 4));
   recipe.output_dir = run.dir().file("out2");
   recipe.optim.lr = 0;
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "optim.lr", train_subset(recipe, 4));

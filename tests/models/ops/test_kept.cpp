@@ -43,7 +43,8 @@ LlamaLayer adapted_layer(const LlamaConfig& config, int64_t rank, double dropout
 
 LlamaPass pass_of(const LlamaConfig& config, bool packed) {
   const at::Tensor angles =
-      at::outer(at::arange(kTokens, at::kLong).to(at::kFloat), rope_inverse_frequencies(config))
+      at::outer(at::arange(kTokens, at::kLong).to(at::kFloat),
+                scaled_frequencies(config.rope_scaling, config.rope_theta, config.head_dim, 0))
           .unsqueeze(0);
   LlamaPass pass;
   pass.rotation = {angles.cos(), angles.sin()};

@@ -101,7 +101,8 @@ TEST(PlanAhead, ConfigAloneIsEnoughAndEverySettingReadsBack) {
   const std::vector<std::string> lines = plan_ahead_lines(plan);
   EXPECT_NE(lines[1].find("141 GB"), std::string::npos);
   EXPECT_TRUE(std::ranges::all_of(lines, [](const auto& line) { return line.size() <= 110; }));
-  EXPECT_LFT_ERROR(ErrorKind::kUsage, "cannot be planned for", plan_ahead(recipe, 2));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "an image of this model does not fit into a row",
+                   plan_ahead(recipe, 2));
 }
 
 /// A card of 24 GB has 24,564 MiB, of which the context takes 1,024.

@@ -37,7 +37,7 @@ TEST(Parts, AreTheProductOfARunWithoutLora) {
   ASSERT_EQ(trained.size(), 4u);
   for (const auto& [name, tensor] : trained)
     EXPECT_TRUE(parts.at("model." + name).equal(tensor)) << name;
-  EXPECT_LFT_ERROR(ErrorKind::kUsage, "output_dir holds a run", train::train(recipe));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "output_dir contains a run", train::train(recipe));
   ASSERT_EQ(train::train(recipe, {.resume = true}), 0);
 }
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <cstring>
 
-#include "src/io/image_codecs.h"
+#include "src/io/decode/decode.h"
 
 namespace lft::io {
 namespace {

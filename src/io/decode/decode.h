@@ -7,8 +7,9 @@
 
 namespace lft::io {
 
-/// Each throws kInput for a cut or damaged file. libjpeg's warnings and libpng's CRC errors count
-/// as damage. `room`: of the result, at least so many bytes; the pixels come first.
+/// Each throws kInput for a cut or damaged file. libpng's CRC errors and libjpeg's warnings count
+/// as damage, except those for bytes between the parts of a file whose picture is whole. `room`: of
+/// the result, at least so many bytes; the pixels come first.
 RgbImage decode_jpeg(std::string_view bytes, const std::string& where, size_t room);
 /// The size, and what decode_jpeg would throw. Reads every byte, but makes an eighth of the pixels.
 ImageSize check_jpeg(std::string_view bytes, const std::string& where);
@@ -16,7 +17,24 @@ RgbImage decode_png(std::string_view bytes, const ImageHeader& header, const std
                     size_t room, Alpha alpha);
 RgbImage decode_bmp(std::string_view bytes, const ImageHeader& header, const std::string& where,
                     size_t room, Alpha alpha);
-/// WebP and TIFF.
+/// PBM, PGM and PPM, of bytes or of numbers as text.
+RgbImage decode_pnm(std::string_view bytes, const ImageHeader& header, const std::string& where,
+                    size_t room);
+/// The first frame.
+RgbImage decode_gif(std::string_view bytes, const ImageHeader& header, const std::string& where,
+                    size_t room, Alpha alpha);
+/// The first frame.
+RgbImage decode_animated_webp(std::string_view bytes, const ImageHeader& header,
+                              const std::string& where, size_t room, Alpha alpha);
+/// The first page.
+RgbImage decode_tiff(std::string_view bytes, const ImageHeader& header, const std::string& where,
+                     size_t room, Alpha alpha);
+/// AVIF, of a sequence the first image; HEIC.
+RgbImage decode_avif(std::string_view bytes, const ImageHeader& header, const std::string& where,
+                     size_t room, Alpha alpha);
+RgbImage decode_heif(std::string_view bytes, const ImageHeader& header, const std::string& where,
+                     size_t room, Alpha alpha);
+/// A still WebP.
 RgbImage decode_with_opencv(std::string_view bytes, const ImageHeader& header,
                             const std::string& where, size_t room, Alpha alpha);
 
@@ -29,6 +47,10 @@ inline uint8_t on_white(uint8_t value, uint8_t alpha) {
 /// Names with the versions that were compiled against.
 std::string jpeg_library();
 std::string png_library();
+std::string webp_library();
+std::string tiff_library();
+std::string avif_library();
+std::string heif_library();
 std::string opencv_library();
 
 [[noreturn]] void throw_damaged_image(const std::string& kind, const std::string& where,

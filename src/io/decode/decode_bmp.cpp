@@ -1,16 +1,17 @@
-// Bitmaps of Windows and OS/2 as PIL reads them: uncompressed, or in bit fields.
+// Bitmaps of Windows and OS/2 as PIL reads them: uncompressed, in bit fields, or in runs.
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "kernels/common/error.h"
+#include "src/io/decode/decode.h"
 #include "src/io/image_bytes.h"
-#include "src/io/image_codecs.h"
 
 namespace lft::io {
 namespace {
 
 constexpr uint64_t kFileHeader = 14;
-constexpr uint32_t kOs2Header = 12, kUncompressed = 0, kBitFields = 3;
+constexpr uint32_t kOs2Header = 12, kUncompressed = 0, kRuns8 = 1, kRuns4 = 2, kBitFields = 3;
 
 struct Colour {
   uint8_t red = 0, green = 0, blue = 0, alpha = 255;
@@ -24,14 +25,18 @@ class BmpReader {
       : bytes_(bytes), where_(where), width_(static_cast<uint64_t>(header.width)) {
     read_header();
     if (bits_ <= 8) read_palette();
-    check_pixels(static_cast<uint64_t>(header.height));
+    const auto height = static_cast<uint64_t>(header.height);
+    in_runs_ ? read_runs(height) : check_pixels(height);
   }
 
   /// Row `y` from the top, of `height`.
   void read_row(uint64_t y, uint64_t height, Alpha alpha, uint8_t* rgb) const {
-    const uint64_t row = pixels_at_ + (from_top_ ? y : height - 1 - y) * row_bytes();
+    const uint64_t stored = from_top_ ? y : height - 1 - y,
+                   row = in_runs_ ? stored * width_ : pixels_at_ + stored * row_bytes();
     for (uint64_t x = 0; x < width_; ++x, rgb += 3) {
-      const Colour colour = bits_ <= 8 ? palette_[index(row, x)] : pixel(row, x);
+      const Colour colour = in_runs_     ? palette_[run_pixels_[row + x]]
+                            : bits_ <= 8 ? palette_[index(row, x)]
+                                         : pixel(row, x);
       const bool mixes = alpha == Alpha::kWhite && fields_.alpha >= 0;
       rgb[0] = mixes ? on_white(colour.red, colour.alpha) : colour.red;
       rgb[1] = mixes ? on_white(colour.green, colour.alpha) : colour.green;
@@ -58,9 +63,11 @@ class BmpReader {
     bits_ = number(old ? 24 : 28, 2);
     const uint32_t compression = old ? kUncompressed : number(30, 4);
     in_fields_ = compression == kBitFields && !old;
+    in_runs_ = (compression == kRuns8 || compression == kRuns4) && bits_ <= 8;
+    in_nibbles_ = compression == kRuns4;
     const bool known =
         bits_ == 1 || bits_ == 4 || bits_ == 8 || bits_ == 16 || bits_ == 24 || bits_ == 32;
-    if (!known || (compression != kUncompressed && (!in_fields_ || bits_ < 16)))
+    if (!known || (compression != kUncompressed && !in_runs_ && (!in_fields_ || bits_ < 16)))
       unsupported("a BMP of " + std::to_string(bits_) + " bits, compression " +
                   std::to_string(compression));
     fields_ = bmp_fields(bytes_);
@@ -114,12 +121,54 @@ class BmpReader {
   }
 
   void check_pixels(uint64_t height) const {
-    const uint64_t end = pixels_at_ + row_bytes() * height;
+    const uint64_t end = pixels_at_ + row_bytes() * (height - 1) + (width_ * bits_ + 7) / 8;
     if (bytes_.size() >= end) return;
     throw_damaged_image(
         "bmp", where_,
         std::to_string(bytes_.size()) + " bytes, and the pixels end at " + std::to_string(end));
   }
+
+  /// PIL's BmpRleDecoder, with what it does at the end of a row and of the image.
+  void read_runs(uint64_t height) {
+    const uint64_t count = width_ * height;
+    uint64_t at = pixels_at_, x = 0;
+    const auto append = [&](uint64_t pixels, uint8_t value) {
+      run_pixels_.insert(run_pixels_.end(), pixels, value);
+    };
+    while (run_pixels_.size() < count && at + 2 <= bytes_.size()) {
+      const uint64_t length = byte_at(bytes_, at);
+      const uint8_t byte = byte_at(bytes_, at + 1);
+      at += 2;
+      if (length > 0) {
+        const uint64_t fitting = std::min(length, width_ - std::min(x, width_));
+        for (uint64_t i = 0; i < fitting; ++i) append(1, in_nibbles_ ? nibble(byte, i) : byte);
+        x += fitting;
+      } else if (byte == 0) {
+        append((width_ - run_pixels_.size() % width_) % width_, 0);
+        x = 0;
+      } else if (byte == 1) {
+        break;
+      } else if (byte == 2) {
+        if (at + 2 > bytes_.size()) break;
+        const uint64_t skipped = byte_at(bytes_, at) + byte_at(bytes_, at + 1) * width_;
+        append(std::min(count - run_pixels_.size(), skipped), 0);
+        x = run_pixels_.size() % width_;
+        at += 2;
+      } else {
+        const uint64_t pixels = std::min<uint64_t>(count - run_pixels_.size(), byte),
+                       size = in_nibbles_ ? (pixels + 1) / 2 : pixels;
+        if (at + size > bytes_.size()) break;
+        for (uint64_t i = 0; i < pixels; ++i)
+          append(1, in_nibbles_ ? nibble(byte_at(bytes_, at + i / 2), i) : byte_at(bytes_, at + i));
+        x += byte;
+        at += size;
+        at += at % 2;
+      }
+    }
+    if (run_pixels_.size() < count)
+      throw_damaged_image("bmp", where_, "its runs end before the last pixel");
+  }
+  static uint8_t nibble(uint8_t byte, uint64_t i) { return i % 2 == 0 ? byte >> 4 : byte & 15; }
 
   uint8_t index(uint64_t row, uint64_t x) const {
     const uint64_t bit = x * bits_;
@@ -150,7 +199,9 @@ class BmpReader {
   const std::string& where_;
   uint64_t width_, pixels_at_ = 0;
   uint32_t header_ = 0, bits_ = 0;
-  bool in_fields_ = false, from_top_ = false, six_bits_of_green_ = false;
+  bool in_fields_ = false, from_top_ = false, six_bits_of_green_ = false, in_runs_ = false,
+       in_nibbles_ = false;
+  std::vector<uint8_t> run_pixels_;  // of an image in runs: indices by row as stored
   BmpFields fields_;
   std::array<Colour, 256> palette_;  // black beyond its colours
 };

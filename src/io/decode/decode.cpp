@@ -1,10 +1,11 @@
+#include "src/io/decode/decode.h"
+
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
 #include <utility>
 
 #include "kernels/common/error.h"
-#include "src/io/image_codecs.h"
 
 namespace lft::io {
 namespace {
@@ -91,10 +92,7 @@ void spread_rows(RgbImage& image, int64_t side, int64_t left, int64_t top,
 
 /// The decoder found the size that the header told and that was bounded.
 void check_size(const ImageSize& size, const ImageHeader& header, const std::string& where) {
-  const bool swaps = header.turned && swaps_axes(header.orientation);
-  if (size.width == (swaps ? header.height : header.width) &&
-      size.height == (swaps ? header.width : header.height))
-    return;
+  if (size.width == header.width && size.height == header.height) return;
   throw_damaged_image(
       header.kind, where,
       "the pixels are " + std::to_string(size.width) + " x " + std::to_string(size.height));
@@ -103,10 +101,18 @@ void check_size(const ImageSize& size, const ImageHeader& header, const std::str
 /// As stored, `room` bytes or more.
 RgbImage decode_stored(std::string_view bytes, const ImageHeader& header, const std::string& where,
                        size_t room, Alpha alpha) {
-  RgbImage image = header.kind == "jpeg"  ? decode_jpeg(bytes, where, room)
-                   : header.kind == "png" ? decode_png(bytes, header, where, room, alpha)
-                   : header.kind == "bmp" ? decode_bmp(bytes, header, where, room, alpha)
-                                          : decode_with_opencv(bytes, header, where, room, alpha);
+  RgbImage image = [&] {
+    if (header.kind == "jpeg") return decode_jpeg(bytes, where, room);
+    if (header.kind == "png") return decode_png(bytes, header, where, room, alpha);
+    if (header.kind == "bmp") return decode_bmp(bytes, header, where, room, alpha);
+    if (header.kind == "gif") return decode_gif(bytes, header, where, room, alpha);
+    if (header.kind == "tiff") return decode_tiff(bytes, header, where, room, alpha);
+    if (header.kind == "pnm") return decode_pnm(bytes, header, where, room);
+    if (header.kind == "avif") return decode_avif(bytes, header, where, room, alpha);
+    if (header.kind == "heic") return decode_heif(bytes, header, where, room, alpha);
+    if (header.animated) return decode_animated_webp(bytes, header, where, room, alpha);
+    return decode_with_opencv(bytes, header, where, room, alpha);
+  }();
   check_size({image.width, image.height}, header, where);
   return image;
 }
@@ -119,13 +125,14 @@ void throw_damaged_image(const std::string& kind, const std::string& where,
 }
 
 std::string image_libraries() {
-  return opencv_library() + ", " + jpeg_library() + ", " + png_library();
+  return opencv_library() + ", " + jpeg_library() + ", " + png_library() + ", " + webp_library() +
+         ", " + tiff_library() + ", " + avif_library() + ", " + heif_library();
 }
 
 RgbImage decode_image(std::string_view bytes, const std::string& where, const ImageLimits& limits) {
   const ImageHeader header = read_image_header(bytes, where, limits);
   RgbImage image = decode_stored(bytes, header, where, /*room=*/0, limits.alpha);
-  return header.turned ? image : turn(std::move(image), header.orientation);
+  return turn(std::move(image), header.orientation);
 }
 
 RgbImage decode_square(std::string_view bytes, const std::string& where,
@@ -134,7 +141,7 @@ RgbImage decode_square(std::string_view bytes, const std::string& where,
   const int64_t side = std::max(header.width, header.height);
   RgbImage image =
       decode_stored(bytes, header, where, static_cast<size_t>(3 * side * side), limits.alpha);
-  const Turn turn = turn_of(header.turned ? 1 : header.orientation);
+  const Turn turn = turn_of(header.orientation);
   // Where the turned image begins, and what the stored one begins with to come to lie there.
   const int64_t shown_left = (side - (turn.swaps ? image.height : image.width)) / 2,
                 shown_top = (side - (turn.swaps ? image.width : image.height)) / 2,

@@ -4,11 +4,13 @@
 #include <csetjmp>
 #include <cstdio>
 #include <jpeglib.h>
+#include <jerror.h>
 // clang-format on
 
 #include <algorithm>
+#include <array>
 
-#include "src/io/image_codecs.h"
+#include "src/io/decode/decode.h"
 
 namespace lft::io {
 namespace {
@@ -33,10 +35,18 @@ void on_error(j_common_ptr decoder) {
   longjmp(job->leave, 1);
 }
 
+/// Warnings of files whose picture is whole: bytes between two of its parts, a revision, a colour
+/// transform or a scan's fields of an odd number, all of which PIL passes over.
+bool is_harmless(int warning) {
+  const std::array harmless = {JWRN_EXTRANEOUS_DATA, JWRN_JFIF_MAJOR, JWRN_ADOBE_XFORM,
+                               JWRN_NOT_SEQUENTIAL};
+  return std::ranges::find(harmless, warning) != harmless.end();
+}
+
 void on_message(j_common_ptr decoder, int level) {
   Job* job = job_of(decoder);
-  const bool is_warning = level < 0;
-  if (is_warning && job->message[0] == '\0') decoder->err->format_message(decoder, job->message);
+  const bool is_damage = level < 0 && !is_harmless(decoder->err->msg_code);
+  if (is_damage && job->message[0] == '\0') decoder->err->format_message(decoder, job->message);
 }
 
 void on_progress(j_common_ptr decoder) {

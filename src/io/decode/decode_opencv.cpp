@@ -5,9 +5,7 @@
 #include <opencv2/imgcodecs.hpp>
 #include <streambuf>
 
-#include "kernels/common/error.h"
-#include "src/io/image_bytes.h"
-#include "src/io/image_codecs.h"
+#include "src/io/decode/decode.h"
 #include "src/io/pages.h"
 
 namespace lft::io {
@@ -75,54 +73,20 @@ class CerrFilter : public std::streambuf {
 };
 const CerrFilter cerr_filter;
 
-uint8_t narrow(uint16_t value, bool clips) {
-  return static_cast<uint8_t>(clips ? (value > 255 ? 255 : value) : value >> 8);
-}
-
-/// Grey, BGR or BGRA of 8 or 16 bits to RGB. 16-bit grey is cut off at 255, 16-bit colour keeps its
-/// high byte: what PIL does.
-template <typename Value>
+/// Grey, BGR or BGRA to RGB.
 void copy_rgb(const cv::Mat& from, Alpha alpha, Pixels* rgb) {
   const int channels = from.channels();
   const bool grey = channels < 3, mixes = channels == 4 && alpha == Alpha::kWhite;
   size_t at = 0;
   for (int y = 0; y < from.rows; ++y) {
-    const Value* pixel = from.ptr<Value>(y);
+    const uint8_t* pixel = from.ptr<uint8_t>(y);
     for (int x = 0; x < from.cols; ++x, pixel += channels) {
       for (int c = 0; c < 3; ++c) {
-        const Value value = pixel[grey ? 0 : 2 - c];
-        const uint8_t narrowed =
-            sizeof(Value) == 1 ? static_cast<uint8_t>(value) : narrow(value, grey);
-        (*rgb)[at++] = mixes ? on_white(narrowed, static_cast<uint8_t>(pixel[3])) : narrowed;
+        const uint8_t value = pixel[grey ? 0 : 2 - c];
+        (*rgb)[at++] = mixes ? on_white(value, pixel[3]) : value;
       }
     }
   }
-}
-
-[[noreturn]] void throw_unsupported(const std::string& where, const std::string& found) {
-  refuse(ErrorKind::kInput, "unsupported image", where, found, {},
-         "convert it, for example to PNG");
-}
-
-/// Grey (1, 8, 16 bits), palette and RGB without alpha: where libtiff's and PIL's pixels are the
-/// same, and so is the orientation.
-void check_tiff(std::string_view bytes, const ImageHeader& header, const std::string& where) {
-  constexpr uint32_t kBits = 258, kPhotometric = 262, kExtraSamples = 338, kSampleFormat = 339;
-  constexpr uint32_t kBlackIsZero = 1, kPalette = 3, kYCbCr = 6;
-  const uint32_t bits = tiff_tag(bytes, kBits).value_or(1),
-                 photometric = tiff_tag(bytes, kPhotometric).value_or(UINT32_MAX);
-  if (photometric > kPalette && photometric != kYCbCr)
-    throw_unsupported(where, "a TIFF of colour space " + std::to_string(photometric));
-  if (tiff_tag(bytes, kExtraSamples)) throw_unsupported(where, "a TIFF with an alpha channel");
-  const bool known = bits == 8 || (bits == 1 && photometric <= kBlackIsZero) ||
-                     (bits == 16 && photometric == kBlackIsZero);
-  if (!known || tiff_tag(bytes, kSampleFormat).value_or(1) != 1)
-    throw_unsupported(where,
-                      "a TIFF of " + std::to_string(bits) + " bits, or not of whole numbers");
-  const uint32_t stored = tiff_tag(bytes, kOrientationTag).value_or(1);
-  const bool is_one = stored >= 1 && stored <= 8;
-  if (header.turned && header.orientation != static_cast<int>(is_one ? stored : 1))
-    throw_unsupported(where, "a TIFF whose orientation is not of type SHORT");
 }
 
 }  // namespace
@@ -131,7 +95,6 @@ std::string opencv_library() { return "OpenCV " CV_VERSION; }
 
 RgbImage decode_with_opencv(std::string_view bytes, const ImageHeader& header,
                             const std::string& where, size_t room, Alpha alpha) {
-  if (header.kind == "tiff") check_tiff(bytes, header, where);
   const Hush hush;
   cv::Mat decoded;
   try {
@@ -142,11 +105,9 @@ RgbImage decode_with_opencv(std::string_view bytes, const ImageHeader& header,
     throw_damaged_image(header.kind, where, error.err);
   }
   if (decoded.empty()) throw_damaged_image(header.kind, where, "the decoder refuses it");
-  if (decoded.depth() != CV_8U && decoded.depth() != CV_16U)
-    throw_unsupported(where, "pixels of an odd type");
+  if (decoded.depth() != CV_8U) throw_damaged_image(header.kind, where, "pixels of an odd type");
   RgbImage image{decoded.cols, decoded.rows, Pixels(std::max(room, 3 * decoded.total()))};
-  decoded.depth() == CV_8U ? copy_rgb<uint8_t>(decoded, alpha, &image.rgb_hwc)
-                           : copy_rgb<uint16_t>(decoded, alpha, &image.rgb_hwc);
+  copy_rgb(decoded, alpha, &image.rgb_hwc);
   return image;
 }
 

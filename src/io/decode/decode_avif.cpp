@@ -1,0 +1,54 @@
+// AVIF, with the conversion to RGB that PIL asks libavif for; of a sequence the first image.
+#include <avif/avif.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "src/io/decode/decode.h"
+
+namespace lft::io {
+namespace {
+
+struct Destroy {
+  void operator()(avifDecoder* decoder) const { avifDecoderDestroy(decoder); }
+};
+
+}  // namespace
+
+std::string avif_library() { return std::string("libavif ") + avifVersion(); }
+
+RgbImage decode_avif(std::string_view bytes, const ImageHeader& header, const std::string& where,
+                     size_t room, Alpha alpha) {
+  const std::unique_ptr<avifDecoder, Destroy> decoder(avifDecoderCreate());
+  decoder->strictFlags = AVIF_STRICT_DISABLED;  // as PIL: files without a pixi property are common
+  const auto require = [&](avifResult result) {
+    if (result != AVIF_RESULT_OK) throw_damaged_image("avif", where, avifResultToString(result));
+  };
+  require(avifDecoderSetIOMemory(decoder.get(), reinterpret_cast<const uint8_t*>(bytes.data()),
+                                 bytes.size()));
+  require(avifDecoderParse(decoder.get()));
+  RgbImage image{decoder->image->width, decoder->image->height, {}};
+  if (image.width != header.width || image.height != header.height) return image;
+  require(avifDecoderNextImage(decoder.get()));
+  avifRGBImage rgb;
+  avifRGBImageSetDefaults(&rgb, decoder->image);
+  rgb.depth = 8;
+  const bool mixes = decoder->alphaPresent != 0 && alpha == Alpha::kWhite;
+  const size_t channels = decoder->alphaPresent != 0 ? 4 : 3;
+  rgb.format = channels == 4 ? AVIF_RGB_FORMAT_RGBA : AVIF_RGB_FORMAT_RGB;
+  const auto pixels = static_cast<size_t>(image.width * image.height);
+  Pixels rows(channels * pixels);
+  rgb.pixels = rows.data();
+  rgb.rowBytes = static_cast<uint32_t>(channels * static_cast<size_t>(image.width));
+  require(avifImageYUVToRGB(decoder->image, &rgb));
+  image.rgb_hwc.resize(std::max(room, 3 * pixels));
+  for (size_t i = 0; i < pixels; ++i) {
+    for (size_t c = 0; c < 3; ++c) {
+      const uint8_t value = rows[channels * i + c];
+      image.rgb_hwc[3 * i + c] = mixes ? on_white(value, rows[channels * i + 3]) : value;
+    }
+  }
+  return image;
+}
+
+}  // namespace lft::io

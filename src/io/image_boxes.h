@@ -1,0 +1,24 @@
+// The header of an AVIF or HEIC file: boxes of ISO/IEC 14496-12, items and their properties of
+// ISO/IEC 23008-12.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace lft::io {
+
+/// Of the primary image. An AVIF as stored, with EXIF's number for what its properties irot and
+/// imir do; a HEIC as shown, which libheif crops and turns.
+struct BoxedImage {
+  bool is_avif = false;  // else HEIC
+  int64_t width = 0, height = 0;
+  int orientation = 1;
+  bool has_alpha = false, has_exif = false, has_xmp = false;
+};
+
+/// Whether the file begins with the brands of such an image.
+bool is_boxed_image(std::string_view bytes);
+/// Nothing where the boxes are cut, or name no size of a primary image.
+std::optional<BoxedImage> boxed_image(std::string_view bytes);
+
+}  // namespace lft::io
