@@ -114,6 +114,7 @@ bool TarScanner::next(RowBatch& batch) {
   batch = {.number = batches_++, .first_row = rows_, .text = {}, .rows = {}};
   for (TarSample sample; batch.text.size() < kFullBatch && take(sample);) {
     if (!sample.row && sample.images.empty() && sample.other_row.empty()) continue;  // a README
+    has_sample_ = true;  // also where it is refused, and another thread asks for the next
     const std::string text = row_text(file_, sample);
     batch.rows.push_back({.begin = batch.text.size(),
                           .size = text.size(),
@@ -123,7 +124,7 @@ bool TarScanner::next(RowBatch& batch) {
     batch.text += text;
     batch.images.push_back(std::move(sample.images));
   }
-  if (rows_ == 0)
+  if (!has_sample_)
     refuse(ErrorKind::kInput, "the data file holds no sample", file_.path(),
            "no member that ends in .json", {}, kWriteSamples);
   return !batch.rows.empty();

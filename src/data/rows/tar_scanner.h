@@ -31,6 +31,7 @@ class TarScanner : public RowScan {
   TarReader reader_;
   std::optional<TarMember> held_;  // the first of the next sample
   int64_t rows_ = 0, batches_ = 0;
+  bool has_sample_ = false;
 };
 
 /// The sample between two places of the file. kInput where there is none.
