@@ -23,7 +23,7 @@ struct SubsetReport {
 /// Trains on the first `rows` rows (all, where there are fewer) into
 /// <output_dir>/debug-subset-<rows>; the recipe is otherwise unchanged. The rows are written there
 /// as prepared data. Held out: data.eval or data.eval_share; else as many rows after the first.
-/// kUsage where that folder holds a run already; otherwise train's errors.
+/// kUsage where that folder contains a run already; otherwise train's errors.
 SubsetReport train_subset(const recipe::Recipe& recipe, int64_t rows);
 
 /// What it came to, to print.

@@ -4,7 +4,7 @@
 
 namespace lft::train {
 
-/// kUsage when the output directory lies inside an input or, unless `resume`, holds a run;
+/// kUsage when the output directory lies inside an input or, unless `resume`, contains a run;
 /// kResource when it cannot be written.
 void check_output_dir(const recipe::Recipe& recipe, bool resume);
 

@@ -230,7 +230,7 @@ TEST(Trainer, RefusesAnOutputDirectoryThatHoldsARunOrIsAnInput) {
   const test::TinyRun run;
   ASSERT_EQ(train::train(run.recipe("out")), 0);
   const std::string before = slurp(run.dir().file("out/metrics.jsonl"));
-  EXPECT_LFT_ERROR(ErrorKind::kUsage, "holds a run", train::train(run.recipe("out")));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "contains a run", train::train(run.recipe("out")));
   EXPECT_EQ(before, slurp(run.dir().file("out/metrics.jsonl")));
   Recipe inside = run.recipe("x");
   inside.output_dir = run.model() + "/out";
