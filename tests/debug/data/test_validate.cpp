@@ -81,7 +81,9 @@ TEST_F(Validate, FilesThatAreNoImages) {
   replace_image("<!DOCTYPE html><title>404</title>");
   expect_fault(DataFault::kBrokenImage, "a web page");
   replace_image("GIF89a");
-  expect_fault(DataFault::kBrokenImage, "a GIF");
+  expect_fault(DataFault::kBrokenImage, "damaged gif image");
+  replace_image("8BPS");
+  expect_fault(DataFault::kBrokenImage, "a Photoshop file");
 }
 
 TEST_F(Validate, AnImageTooNarrowToBeFitted) {
