@@ -132,6 +132,15 @@ ModelDir ModelDir::config_only(const std::string& path) {
 
 ModelDir ModelDir::shapes_of(const std::string& path) {
   const io::Json known = io::path_exists(path) ? io::Json() : known_config(path);
+  if (known.is_null() && !io::path_exists(path)) {
+    try {
+      return config_only(path);
+    } catch (const Error& error) {  // a folder is not needed where a name gives the shapes
+      ErrorInfo info = error.info();
+      info.expected += ", or one of " + join(known_models());
+      throw Error(error.kind(), info);
+    }
+  }
   if (known.is_null()) return config_only(path);
   ModelDir dir;
   dir.path = path;
