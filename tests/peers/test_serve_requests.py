@@ -399,3 +399,15 @@ def test_without_a_seed_each_answer_is_a_new_draw(server):
 
     assert len({draw() for _ in range(8)}) > 1
     assert len({draw(seed=5) for _ in range(3)}) == 1
+
+
+def test_a_gif_shows_its_first_frame(server):
+    frames = [Image.new("RGB", (64, 48), color) for color in ("red", "blue")]
+
+    def ask(kind, **more):
+        data = io.BytesIO()
+        frames[0].save(data, kind, **more)
+        url = f"data:image/{kind.lower()};base64," + base64.b64encode(data.getvalue()).decode()
+        return server.chat([said("user", [{"type": "image_url", "image_url": {"url": url}}])])
+
+    assert ask("GIF", save_all=True, append_images=frames[1:]) == ask("PNG")
