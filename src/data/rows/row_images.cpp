@@ -82,15 +82,16 @@ bool begins_with(std::string_view text, std::string_view prefix) {
   return lower_ascii(text.substr(0, prefix.size())) == prefix;
 }
 
-/// An image in base64 alone, as it begins with what its format begins with.
-bool is_bare_base64(std::string_view name) {
+/// The bytes of an image in base64 alone, which begins with what its format begins with.
+std::optional<std::string> bare_base64(std::string_view name) {
   constexpr size_t kShortest = 64;  // longer than a file name that happens to look like one
   constexpr std::array<std::string_view, 6> kBegin = {"iVBORw0KGgo", "/9j/",  "R0lGOD",
                                                       "UklGR",       "SUkqA", "TU0AK"};
   const auto begins = [&](std::string_view each) { return name.starts_with(each); };
   std::string bytes;
-  return name.size() >= kShortest && std::ranges::any_of(kBegin, begins) &&
-         decode_base64(name, &bytes).empty();
+  const bool is_image = name.size() >= kShortest && std::ranges::any_of(kBegin, begins) &&
+                        decode_base64(name, &bytes).empty();
+  return is_image ? std::optional(std::move(bytes)) : std::nullopt;
 }
 
 RowImage bytes_in_row(std::string bytes) {
@@ -185,10 +186,8 @@ bool comes_with_row(const std::string& name) {
 
 std::optional<RowImage> image_in_name(std::string_view name, const std::string& where) {
   if (begins_with(name, kDataMark)) return decode_data_uri(name, where);
-  if (!is_bare_base64(name)) return std::nullopt;
-  std::string bytes;
-  decode_base64(name, &bytes);
-  return bytes_in_row(std::move(bytes));
+  std::optional<std::string> bytes = bare_base64(name);
+  return bytes ? std::optional(bytes_in_row(std::move(*bytes))) : std::nullopt;
 }
 
 std::string path_of_name(const std::string& name, const std::string& where) {

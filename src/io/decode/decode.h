@@ -44,6 +44,15 @@ inline uint8_t on_white(uint8_t value, uint8_t alpha) {
   return static_cast<uint8_t>(((mixed >> 8) + mixed) >> 8);
 }
 
+/// `count` pixels of 3 or 4 channels of 8 bits as RGB; `mixes`: the fourth composites on white.
+inline uint8_t* copy_rgb(const uint8_t* pixel, size_t channels, size_t count, bool mixes,
+                         uint8_t* rgb) {
+  for (size_t i = 0; i < count; ++i, pixel += channels, rgb += 3) {
+    for (size_t c = 0; c < 3; ++c) rgb[c] = mixes ? on_white(pixel[c], pixel[3]) : pixel[c];
+  }
+  return rgb;
+}
+
 /// Names with the versions that were compiled against.
 std::string jpeg_library();
 std::string png_library();

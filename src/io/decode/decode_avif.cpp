@@ -42,12 +42,7 @@ RgbImage decode_avif(std::string_view bytes, const ImageHeader& header, const st
   rgb.rowBytes = static_cast<uint32_t>(channels * static_cast<size_t>(image.width));
   require(avifImageYUVToRGB(decoder->image, &rgb));
   image.rgb_hwc.resize(std::max(room, 3 * pixels));
-  for (size_t i = 0; i < pixels; ++i) {
-    for (size_t c = 0; c < 3; ++c) {
-      const uint8_t value = rows[channels * i + c];
-      image.rgb_hwc[3 * i + c] = mixes ? on_white(value, rows[channels * i + 3]) : value;
-    }
-  }
+  copy_rgb(rows.data(), channels, pixels, mixes, image.rgb_hwc.data());
   return image;
 }
 

@@ -50,13 +50,9 @@ RgbImage decode_heif(std::string_view bytes, const ImageHeader& header, const st
                height = static_cast<size_t>(image.height);
   image.rgb_hwc.resize(std::max(room, 3 * width * height));
   uint8_t* rgb = image.rgb_hwc.data();
-  for (size_t y = 0; y < height; ++y) {
-    const uint8_t* pixel = rows + y * static_cast<size_t>(stride);
-    for (size_t x = 0; x < width; ++x, pixel += channels, rgb += 3) {
-      for (size_t c = 0; c < 3; ++c)
-        rgb[c] = has_alpha && alpha == Alpha::kWhite ? on_white(pixel[c], pixel[3]) : pixel[c];
-    }
-  }
+  const bool mixes = has_alpha && alpha == Alpha::kWhite;
+  for (size_t y = 0; y < height; ++y)
+    rgb = copy_rgb(rows + y * static_cast<size_t>(stride), channels, width, mixes, rgb);
   return image;
 }
 

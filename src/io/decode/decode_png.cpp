@@ -78,9 +78,7 @@ void whiten_colour(Pixels& rgb, size_t pixels, const std::array<uint8_t, 3>& col
 }
 
 void composite_row(const uint8_t* rgba, size_t width, uint8_t* rgb) {
-  for (size_t x = 0; x < width; ++x) {
-    for (size_t c = 0; c < 3; ++c) rgb[3 * x + c] = on_white(rgba[4 * x + c], rgba[4 * x + 3]);
-  }
+  copy_rgb(rgba, 4, width, /*mixes=*/true, rgb);
 }
 
 bool decode_rows(png_structp png, png_infop info, PngJob* job, RgbImage* image) {

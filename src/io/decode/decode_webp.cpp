@@ -37,12 +37,7 @@ RgbImage decode_animated_webp(std::string_view bytes, const ImageHeader& header,
   const auto pixels = static_cast<size_t>(header.width * header.height);
   RgbImage image{header.width, header.height, Pixels(std::max(room, 3 * pixels))};
   const bool mixes = alpha == Alpha::kWhite && header.transparent;
-  for (size_t i = 0; i < pixels; ++i) {
-    for (size_t c = 0; c < 3; ++c) {
-      const uint8_t value = rgba[4 * i + c];
-      image.rgb_hwc[3 * i + c] = mixes ? on_white(value, rgba[4 * i + 3]) : value;
-    }
-  }
+  copy_rgb(rgba, 4, pixels, mixes, image.rgb_hwc.data());
   return image;
 }
 
