@@ -1,6 +1,7 @@
 """A running lft serve and its plain clients."""
 
 import base64
+import contextlib
 import http.client
 import json
 import os
@@ -85,3 +86,12 @@ def user(question, image=None):
         "image_url": {"url": "data:image/png;base64," + data, "detail": "auto"},
     }
     return {"role": "user", "content": [part, {"type": "text", "text": question}]}
+
+
+@contextlib.contextmanager
+def serving(*arguments):
+    """A Server(*arguments), which must end with 0."""
+    running = Server(*arguments)
+    yield running
+    code, _, err = running.end()
+    assert code == 0, err

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 import reference
-from serving import TOKENS, Server, user
+from serving import TOKENS, Server, serving, user
 from tools import lft
 
 PICTURES = ["chelsea.png", "coffee.png", "rocket.jpg", "tall.png", "turned.jpg", "tiny.png"]
@@ -22,10 +22,8 @@ PICTURES = ["chelsea.png", "coffee.png", "rocket.jpg", "tall.png", "turned.jpg",
 
 @pytest.fixture(scope="module")
 def server(model_dir):
-    running = Server(model_dir("plain"), "--request-time", 5)
-    yield running
-    code, _, err = running.end()
-    assert code == 0, err
+    with serving(model_dir("plain"), "--request-time", 5) as running:
+        yield running
 
 
 def generated(model, question, image=None):

@@ -9,7 +9,7 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_openai import ChatOpenAI
 
-from serving import TOKENS, Server, user
+from serving import TOKENS, serving, user
 from tools import ROOT
 
 sys.path.append(str(ROOT / ".deps" / "clients"))
@@ -26,10 +26,8 @@ TALK = [
 
 @pytest.fixture(scope="module")
 def server(model_dir):
-    running = Server(model_dir("plain"))
-    yield running
-    code, _, err = running.end()
-    assert code == 0, err
+    with serving(model_dir("plain")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import urllib.request
 
 import pytest
 
-from serving import Server, user
+from serving import Server, serving, user
 
 BODY = json.dumps({"messages": [user("Hello!")], "max_tokens": 5}).encode()
 HEAD = (
@@ -22,10 +22,8 @@ HEAD = (
 
 @pytest.fixture(scope="module")
 def server(model_dir):
-    running = Server(model_dir("plain"))
-    yield running
-    code, _, err = running.end()
-    assert code == 0, err
+    with serving(model_dir("plain")) as running:
+        yield running
 
 
 def connect(running):

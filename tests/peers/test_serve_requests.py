@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoTokenizer
 
-from serving import TOKENS, Server, user
+from serving import TOKENS, Server, serving, user
 from test_families import family_dir  # noqa: F401, the fixture
 
 QUESTION = [{"role": "user", "content": "Hello!"}]
@@ -18,10 +18,8 @@ QUESTION = [{"role": "user", "content": "Hello!"}]
 
 @pytest.fixture(scope="module")
 def server(family_dir):  # noqa: F811
-    running = Server(family_dir("qwen3_gqa"))
-    yield running
-    code, _, err = running.end()
-    assert code == 0, err
+    with serving(family_dir("qwen3_gqa")) as running:
+        yield running
 
 
 NEUTRAL = {
