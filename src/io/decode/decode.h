@@ -45,8 +45,8 @@ inline uint8_t on_white(uint8_t value, uint8_t alpha) {
 }
 
 /// `count` pixels of 3 or 4 channels of 8 bits as RGB; `mixes`: the fourth composites on white.
-inline uint8_t* copy_rgb(const uint8_t* pixel, size_t channels, size_t count, bool mixes,
-                         uint8_t* rgb) {
+inline uint8_t* pixels_to_rgb(const uint8_t* pixel, size_t channels, size_t count, bool mixes,
+                              uint8_t* rgb) {
   for (size_t i = 0; i < count; ++i, pixel += channels, rgb += 3) {
     for (size_t c = 0; c < 3; ++c) rgb[c] = mixes ? on_white(pixel[c], pixel[3]) : pixel[c];
   }

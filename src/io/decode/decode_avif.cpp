@@ -42,7 +42,7 @@ RgbImage decode_avif(std::string_view bytes, const ImageHeader& header, const st
   rgb.rowBytes = static_cast<uint32_t>(channels * static_cast<size_t>(image.width));
   require(avifImageYUVToRGB(decoder->image, &rgb));
   image.rgb_hwc.resize(std::max(room, 3 * pixels));
-  copy_rgb(rows.data(), channels, pixels, mixes, image.rgb_hwc.data());
+  pixels_to_rgb(rows.data(), channels, pixels, mixes, image.rgb_hwc.data());
   return image;
 }
 

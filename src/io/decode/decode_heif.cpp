@@ -52,7 +52,7 @@ RgbImage decode_heif(std::string_view bytes, const ImageHeader& header, const st
   uint8_t* rgb = image.rgb_hwc.data();
   const bool mixes = has_alpha && alpha == Alpha::kWhite;
   for (size_t y = 0; y < height; ++y)
-    rgb = copy_rgb(rows + y * static_cast<size_t>(stride), channels, width, mixes, rgb);
+    rgb = pixels_to_rgb(rows + y * static_cast<size_t>(stride), channels, width, mixes, rgb);
   return image;
 }
 

@@ -78,7 +78,7 @@ void whiten_colour(Pixels& rgb, size_t pixels, const std::array<uint8_t, 3>& col
 }
 
 void composite_row(const uint8_t* rgba, size_t width, uint8_t* rgb) {
-  copy_rgb(rgba, 4, width, /*mixes=*/true, rgb);
+  pixels_to_rgb(rgba, 4, width, /*mixes=*/true, rgb);
 }
 
 bool decode_rows(png_structp png, png_infop info, PngJob* job, RgbImage* image) {

@@ -37,7 +37,7 @@ RgbImage decode_animated_webp(std::string_view bytes, const ImageHeader& header,
   const auto pixels = static_cast<size_t>(header.width * header.height);
   RgbImage image{header.width, header.height, Pixels(std::max(room, 3 * pixels))};
   const bool mixes = alpha == Alpha::kWhite && header.transparent;
-  copy_rgb(rgba, 4, pixels, mixes, image.rgb_hwc.data());
+  pixels_to_rgb(rgba, 4, pixels, mixes, image.rgb_hwc.data());
   return image;
 }
 
