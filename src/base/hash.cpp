@@ -27,8 +27,10 @@ void require(bool ok) {
 }  // namespace
 
 Sha256::Sha256() : state_(std::make_unique<State>()) {
-  require(state_->context != nullptr &&
-          EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) == 1);
+  // Fetched once: EVP_sha256() is searched for in each initialisation.
+  static const EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  require(state_->context != nullptr && algorithm != nullptr &&
+          EVP_DigestInit_ex(state_->context, algorithm, nullptr) == 1);
 }
 Sha256::~Sha256() = default;
 Sha256::Sha256(Sha256&&) noexcept = default;

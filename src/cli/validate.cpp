@@ -46,7 +46,7 @@ struct ValidateArgs {
 std::string look_command(const debug::DataReport& report, const std::string& recipe) {
   for (const auto& [fault, problems] : report.first) {
     if (fault != debug::DataFault::kWhiteImage && fault != debug::DataFault::kBlankImage &&
-        fault != debug::DataFault::kNarrowImage)
+        fault != debug::DataFault::kNarrowImage && fault != debug::DataFault::kDamagedScan)
       continue;
     const debug::DataProblem& first = problems.front();
     const std::string row = first.id.empty() ? first.where : first.id;

@@ -1,6 +1,7 @@
 #include "src/data/encode.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "src/base/errors.h"
 #include "src/base/text.h"
@@ -247,13 +248,18 @@ Sample expand_images(const EncodedText& text, const Row& row,
   Sample sample;
   sample.id = row.id;
   sample.special_read = text.special_read;
+  const auto length =
+      text.tokens.size() + static_cast<size_t>(std::accumulate(runs.begin(), runs.end(), int64_t{}));
+  sample.input_ids.reserve(length);
+  sample.labels.reserve(length);
   for (size_t i = 0; i < text.tokens.size(); ++i) {
     const int64_t id = text.tokens[i].id;
     const bool is_image = id == options.config.image_token,
                supervised = text.supervised[i] && !is_image && i > 0;
-    const auto copies = static_cast<size_t>(is_image ? *run++ : 1);
-    sample.input_ids.insert(sample.input_ids.end(), copies, id);
-    sample.labels.insert(sample.labels.end(), copies, supervised ? id : kIgnore);
+    for (int64_t copies = is_image ? *run++ : 1; copies > 0; --copies) {
+      sample.input_ids.push_back(id);
+      sample.labels.push_back(supervised ? id : kIgnore);
+    }
   }
   return sample;
 }

@@ -34,6 +34,12 @@ struct ImageHeader {
 struct ImageSize {
   int64_t width = 0, height = 0;
 };
+struct ImageCheck {
+  ImageSize size;
+  /// What libjpeg says of damage that a restart marker ends: PIL and lft read such a JPEG, with
+  /// wrong pixels up to the marker. Else empty.
+  std::string damage;
+};
 using Pixels = std::vector<uint8_t, PageAllocator<uint8_t>>;
 struct RgbImage {
   int64_t width = 0, height = 0;
@@ -55,7 +61,7 @@ struct ImageBytes {
 /// the header of another kind does not end in `head`.
 ImageHeader read_image_header(const ImageBytes& file, const std::string& where,
                               const ImageLimits& limits = {});
-/// Throws kInput for a cut or damaged file (decoder warnings count). Built without OpenCV: kUsage,
+/// Throws kInput for a cut or damaged file (decoder warnings count but for ImageCheck::damage). Built without OpenCV: kUsage,
 /// naming `lft prepare`.
 RgbImage decode_image(std::string_view bytes, const std::string& where,
                       const ImageLimits& limits = {});
@@ -65,8 +71,8 @@ RgbImage decode_square(std::string_view bytes, const std::string& where,
                        const std::array<uint8_t, 3>& background, const ImageLimits& limits = {});
 /// Throws where decode_image throws, with the same error; else the size it would give. Faster: a
 /// JPEG's bytes are all read, its pixels not all made.
-ImageSize check_image(std::string_view bytes, const std::string& where,
-                      const ImageLimits& limits = {});
+ImageCheck check_image(std::string_view bytes, const std::string& where,
+                       const ImageLimits& limits = {});
 /// `name` under `root`, resolved; it need not exist. kInput for a URL, for no file name, and
 /// outside `root` (a symlink out counts, unless they are followed).
 std::string image_path(const std::string& root, const std::string& name,

@@ -435,7 +435,7 @@ TEST(SharedRuns, FewerMicroBatchesThanProcessesAreRefusedWithTheValueToSet) {
   recipe.train.grad_accum = 1;
   EXPECT_EQ(run_processes(recipe, 2), (std::vector<int>{2, 2}));
   EXPECT_EQ(error_blocks(recipe, 2), 1);
-  EXPECT_NE(said_by(recipe, 0).find("set train.grad_accum to 2 (and train.batch_size to 2"),
+  EXPECT_NE(said_by(recipe, 0).find("set train.grad_accum to 2 and train.batch_size to 2"),
             std::string::npos)
       << said_by(recipe, 0);
   EXPECT_FALSE(std::filesystem::exists(recipe.output_dir));

@@ -2,6 +2,7 @@
 exif_transpose, in the plan of the positions as in the pixels, with PIL's colours, and with
 data.alpha: white as PIL's paste() composites them."""
 
+import io
 import json
 import warnings
 
@@ -88,6 +89,44 @@ def test_a_file_is_read_as_pil_reads_it(kind, family_dir, tmp_path):  # noqa: F8
     data = write_rows(tmp_path / "refused.jsonl", rows_of(refused))
     recipe = make_recipe(MODEL, tmp_path / "refused", model, data, tmp_path)
     assert problems(recipe, code=3)["broken_image"]["count"] == len(refused)
+
+
+def damaged_jpegs():
+    """Some bytes of a scan taken out: with restart markers, without, and with a marker missing."""
+    picture = Image.fromarray(
+        numpy.random.default_rng(3).integers(0, 256, (96, 128, 3), dtype=numpy.uint8)
+    )
+    files = {}
+    for name, markers in [("markers", dict(restart_marker_blocks=4)), ("plain", {})]:
+        out = io.BytesIO()
+        picture.save(out, "JPEG", quality=90, **markers)
+        content = files[f"{name}-whole.jpg"] = out.getvalue()
+        cut = content.index(b"\xff\xda") + 1000
+        end = cut + 1000
+        if markers:  # all of an interval
+            cut, end = content.index(b"\xff\xd1") + 2, content.index(b"\xff\xd2")
+        files[f"{name}.jpg"] = content[:cut] + content[end:]
+    whole = files["markers-whole.jpg"]
+    second = whole.index(b"\xff\xd1")
+    files["marker-missing.jpg"] = whole[:second] + whole[second + 2 :]
+    return files
+
+
+def test_damage_that_a_restart_marker_ends_is_read_and_named(family_dir, tmp_path):  # noqa: F811
+    files = damaged_jpegs()
+    assert write_files(tmp_path, files) == list(files)  # PIL reads them all
+    model, read = family_dir(MODEL), ["markers-whole.jpg", "markers.jpg", "plain-whole.jpg"]
+    ours = prepared(tmp_path / "ours", model, rows_of(read), tmp_path)
+    twins = prepared(tmp_path / "twins", model, rows_of(read, ".png"), tmp_path / "drop")
+    assert ours == twins
+    data = write_rows(tmp_path / "all.jsonl", rows_of(files))
+    found = problems(make_recipe(MODEL, tmp_path / "all", model, data, tmp_path), code=3)
+    named = {kind: [each["id"] for each in found[kind]["first"]] for kind in found}
+    assert named == {
+        "broken_image": ["plain.jpg", "marker-missing.jpg"],
+        "damaged_scan": ["markers.jpg"],
+    }
+    assert "is read as PIL reads it" in found["damaged_scan"]["first"][0]["reason"]
 
 
 def test_what_is_transparent_is_dropped_or_composited_on_white(family_dir, tmp_path):  # noqa: F811

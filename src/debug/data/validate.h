@@ -38,8 +38,9 @@ enum class DataFault {
   kWhiteImage,
   kBlankImage,
   kNarrowImage,
+  kDamagedScan,
 };
-constexpr int kDataFaults = 24;
+constexpr int kDataFaults = 25;
 bool is_warning(DataFault fault);
 std::string fault_slug(DataFault fault);   // "missing_image"
 std::string fault_title(DataFault fault);  // "an image file that is not there"

@@ -39,6 +39,7 @@ constexpr FaultName kNames[kDataFaults] = {
     {DataFault::kWhiteImage, "white_image", "an image that turns white"},
     {DataFault::kBlankImage, "blank_image", "a transparent image that becomes one flat colour"},
     {DataFault::kNarrowImage, "narrow_image", "an image of which hardly anything is left"},
+    {DataFault::kDamagedScan, "damaged_scan", "a JPEG of which parts are damaged"},
 };
 
 const FaultName& name_of(DataFault fault) { return kNames[static_cast<size_t>(fault)]; }

@@ -249,10 +249,18 @@ std::optional<ImageFault> narrow_image(const std::string& name, const io::ImageS
                     quote_text(name) + " is " + size + ": " + what + "; cut it into parts"};
 }
 
+std::optional<ImageFault> damaged_scan(const std::string& name, const io::ImageCheck& image) {
+  if (image.damage.empty()) return std::nullopt;
+  return ImageFault{DataFault::kDamagedScan,
+                    quote_text(name) + " is damaged between its restart markers (" + image.damage +
+                        "), and is read as PIL reads it; look at it, and save it again"};
+}
+
 std::optional<ImageFault> image_oddity(const std::string& name, const std::string& bytes,
-                                       const io::ImageSize& image,
+                                       const io::ImageCheck& image,
                                        const data::EncodeOptions& options) {
-  std::optional<ImageFault> odd = narrow_image(name, image, options);
+  std::optional<ImageFault> odd = damaged_scan(name, image);
+  if (!odd) odd = narrow_image(name, image.size, options);
   if (!odd) odd = white_image(name, bytes, options.image_limits);
   return odd ? odd : blank_image(name, bytes, options.image_limits);
 }
@@ -301,8 +309,8 @@ ImageScan scan_image(const std::string& root, const data::Row& row, const std::s
     }
     fault = DataFault::kBrokenImage;
     const std::string bytes = data::read_row_image(row, name, root, limits);
-    const io::ImageSize image = io::check_image(bytes, path, limits);
-    options.images->plan({image.width, image.height});
+    const io::ImageCheck image = io::check_image(bytes, path, limits);
+    options.images->plan({image.size.width, image.size.height});
     return {.oddity = image_oddity(name, bytes, image, options), .content = bytes_hash(bytes)};
   } catch (const Error& error) {
     const bool no_decoder =

@@ -153,15 +153,17 @@ RgbImage decode_square(std::string_view bytes, const std::string& where,
   return image;
 }
 
-ImageSize check_image(std::string_view bytes, const std::string& where, const ImageLimits& limits) {
+ImageCheck check_image(std::string_view bytes, const std::string& where,
+                       const ImageLimits& limits) {
   const ImageHeader header = read_image_header(bytes, where, limits);
   if (header.kind != "jpeg") {
     const RgbImage image = decode_image(bytes, where, limits);
-    return {image.width, image.height};
+    return {{image.width, image.height}, {}};
   }
-  const ImageSize size = check_jpeg(bytes, where);
-  check_size(size, header, where);
-  return swaps_axes(header.orientation) ? ImageSize{size.height, size.width} : size;
+  ImageCheck check = check_jpeg(bytes, where);
+  check_size(check.size, header, where);
+  if (swaps_axes(header.orientation)) std::swap(check.size.width, check.size.height);
+  return check;
 }
 
 }  // namespace lft::io

@@ -12,7 +12,7 @@ namespace lft::io {
 /// the result, at least so many bytes; the pixels come first.
 RgbImage decode_jpeg(std::string_view bytes, const std::string& where, size_t room);
 /// The size, and what decode_jpeg would throw. Reads every byte, but makes an eighth of the pixels.
-ImageSize check_jpeg(std::string_view bytes, const std::string& where);
+ImageCheck check_jpeg(std::string_view bytes, const std::string& where);
 RgbImage decode_png(std::string_view bytes, const ImageHeader& header, const std::string& where,
                     size_t room, Alpha alpha);
 RgbImage decode_bmp(std::string_view bytes, const ImageHeader& header, const std::string& where,

@@ -22,7 +22,8 @@ struct Job {
   jpeg_error_mgr errors{};
   jpeg_progress_mgr progress{};
   jmp_buf leave;
-  char message[JMSG_LENGTH_MAX] = "";  // the first warning, or the error
+  char message[JMSG_LENGTH_MAX] = "";  // the first warning of damage, or the error
+  char local[JMSG_LENGTH_MAX] = "";    // the first warning of damage that a restart marker ends
   std::vector<uint8_t> row;            // of a CMYK image
   size_t room = 0;                     // of the pixels, at least
 };
@@ -43,10 +44,19 @@ bool is_harmless(int warning) {
   return std::ranges::find(harmless, warning) != harmless.end();
 }
 
+/// Damage that the next restart marker ends: the markers, which are all there and in order, keep
+/// the rest of the picture in its place.
+bool is_local(int warning, const jpeg_decompress_struct& decoder) {
+  const std::array local = {JWRN_HUFF_BAD_CODE, JWRN_ARITH_BAD_CODE, JWRN_HIT_MARKER};
+  return decoder.restart_interval > 0 && std::ranges::find(local, warning) != local.end();
+}
+
 void on_message(j_common_ptr decoder, int level) {
   Job* job = job_of(decoder);
-  const bool is_damage = level < 0 && !is_harmless(decoder->err->msg_code);
-  if (is_damage && job->message[0] == '\0') decoder->err->format_message(decoder, job->message);
+  const int warning = decoder->err->msg_code;
+  if (level >= 0 || is_harmless(warning)) return;
+  char* message = is_local(warning, job->decoder) ? job->local : job->message;
+  if (message[0] == '\0') decoder->err->format_message(decoder, message);
 }
 
 void on_progress(j_common_ptr decoder) {
@@ -104,7 +114,12 @@ bool decode(Job* job, std::string_view bytes, unsigned shrink, RgbImage* image) 
   return job->message[0] == '\0';
 }
 
-RgbImage run(std::string_view bytes, const std::string& where, unsigned shrink, size_t room) {
+struct Decoded {
+  RgbImage image;
+  std::string damage;
+};
+
+Decoded run(std::string_view bytes, const std::string& where, unsigned shrink, size_t room) {
   Job job;
   job.room = room;
   job.decoder.err = jpeg_std_error(&job.errors);
@@ -120,7 +135,7 @@ RgbImage run(std::string_view bytes, const std::string& where, unsigned shrink, 
   }
   jpeg_destroy_decompress(&job.decoder);
   if (!ok) throw_damaged_image("jpeg", where, job.message);
-  return image;
+  return {std::move(image), job.local};
 }
 
 }  // namespace
@@ -128,13 +143,13 @@ RgbImage run(std::string_view bytes, const std::string& where, unsigned shrink, 
 std::string jpeg_library() { return "libjpeg " + std::to_string(JPEG_LIB_VERSION); }
 
 RgbImage decode_jpeg(std::string_view bytes, const std::string& where, size_t room) {
-  return run(bytes, where, 1, room);
+  return run(bytes, where, 1, room).image;
 }
 
-ImageSize check_jpeg(std::string_view bytes, const std::string& where) {
+ImageCheck check_jpeg(std::string_view bytes, const std::string& where) {
   constexpr unsigned kShrink = 8;  // one value of each 8 x 8 block: no transform, few pixels
-  const RgbImage image = run(bytes, where, kShrink, /*room=*/0);
-  return {image.width, image.height};
+  const Decoded decoded = run(bytes, where, kShrink, /*room=*/0);
+  return {{decoded.image.width, decoded.image.height}, decoded.damage};
 }
 
 }  // namespace lft::io

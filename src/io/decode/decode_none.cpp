@@ -21,7 +21,7 @@ RgbImage decode_square(std::string_view, const std::string& where, const std::ar
                        const ImageLimits&) {
   no_decoder(where);
 }
-ImageSize check_image(std::string_view, const std::string& where, const ImageLimits&) {
+ImageCheck check_image(std::string_view, const std::string& where, const ImageLimits&) {
   no_decoder(where);
 }
 }  // namespace lft::io

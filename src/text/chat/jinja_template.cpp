@@ -60,6 +60,7 @@ class JinjaTemplate : public ChatTemplate {
       : source_(source),
         template_(jinja::Template::parse(source.text, source.where)),
         constants_(constants_of(tokenizer.special(), rules.args)),
+        variables_(template_constants(constants_)),
         date_(rules.date),
         spans_{.ends = rules.ends,
                .placeholder = rules.placeholder,
@@ -70,7 +71,7 @@ class JinjaTemplate : public ChatTemplate {
   }
 
   Rendered render(const Conversation& conversation, bool generate) const override {
-    const TemplateInput input = template_input(conversation, form_, generate, constants_);
+    const TemplateInput input = template_input(conversation, form_, generate, variables_);
     return prompt_of(run(input), input.owners, conversation, template_.marks_generation(), spans_);
   }
 
@@ -95,7 +96,7 @@ class JinjaTemplate : public ChatTemplate {
   /// Whether the template prints the words of all messages that have some, in this form, and no
   /// list as such.
   bool takes(const Conversation& talk, const ContentForm& form) const {
-    const TemplateInput input = template_input(talk, form, false, constants_);
+    const TemplateInput input = template_input(talk, form, false, variables_);
     const jinja::Rendering rendering = run(input);
     std::vector<bool> said(talk.messages.size(), false);
     for (const jinja::Run& run : rendering.text.runs()) {
@@ -149,7 +150,7 @@ class JinjaTemplate : public ChatTemplate {
 
   /// ", rewritten by upper, line 3" where a filter rewrites words of the trial.
   std::string rewritten() const {
-    const TemplateInput input = template_input(trial(false), ContentForm(), false, constants_);
+    const TemplateInput input = template_input(trial(false), ContentForm(), false, variables_);
     const jinja::Rendering rendering = run(input);
     for (size_t i = 0; i < rendering.lost.size(); ++i) {
       const ValueOwner& owner = input.owners.at(static_cast<size_t>(rendering.lost[i]));
@@ -173,7 +174,7 @@ class JinjaTemplate : public ChatTemplate {
   /// The special token after the last answer, which ends turns too.
   void find_end(const Tokenizer& tokenizer) {
     const Conversation talk = trial(false);
-    const TemplateInput input = template_input(talk, form_, false, constants_);
+    const TemplateInput input = template_input(talk, form_, false, variables_);
     const jinja::Rendering rendering = run(input);
     const std::string_view text = rendering.text.bytes();
     size_t after = 0;
@@ -195,6 +196,7 @@ class JinjaTemplate : public ChatTemplate {
   const TemplateText source_;
   const jinja::Template template_;
   const Json constants_;
+  const TemplateConstants variables_;  // of the constants
   const std::string date_;
   SpanRules spans_;
   ContentForm form_;

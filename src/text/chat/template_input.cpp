@@ -70,15 +70,23 @@ class InputWriter {
   std::vector<ValueOwner>& owners_;
 };
 
+/// Nobody's words, so that the usual roles share their values.
+Value role_value(const std::string& role) {
+  thread_local const std::array kRoles = {key("user"), key("assistant"), key("system"), key("tool")};
+  const auto known = std::ranges::find(kRoles, role, &Value::bytes);
+  return known != kRoles.end() ? *known : key(role.c_str());
+}
+
 Value content_of(const Message& message, bool as_list, ValueOwner words, InputWriter& writer) {
   if (!as_list) return writer.text(message.text, words);
-  static const Value kType = key("type"), kText = key("text");
+  thread_local const Value kType = key("type"), kText = key("text"), kImage = key("image");
   const ValueOwner none{.message = words.message};
   std::vector<Part> parts = parts_of(message);
   if (parts.empty()) parts.push_back({.is_image = false, .text = ""});
   return writer.list(none, parts, [&](const Part& part) {
     return writer.dict(none, [&](DictObject& made) {
-      made.add(kType, writer.text(part.is_image ? "image" : "text", none));
+      made.entries.reserve(2);
+      made.add(kType, part.is_image ? kImage : kText);
       if (!part.is_image) made.add(kText, writer.text(part.text, words));
     });
   });
@@ -86,14 +94,15 @@ Value content_of(const Message& message, bool as_list, ValueOwner words, InputWr
 
 Value message_value(const Message& message, int32_t number, const ContentForm& form,
                     InputWriter& writer) {
-  static const Value kRole = key("role"), kContent = key("content"),
+  thread_local const Value kRole = key("role"), kContent = key("content"),
                      kReasoning = key("reasoning_content"), kCalls = key("tool_calls"),
                      kCallId = key("tool_call_id"), kName = key("name");
   const ValueOwner none{.message = number}, words{.message = number, .field = Field::kWords};
   // Of a message that only calls tools the content is an empty text, which templates test for.
   const bool says_nothing = message.text.empty() && !message.tool_calls.empty();
   return writer.dict(none, [&](DictObject& made) {
-    made.add(kRole, writer.text(message.role, none));
+    made.entries.reserve(3);
+    made.add(kRole, role_value(message.role));
     made.add(kContent, content_of(message, form.of(message.role) && !says_nothing, words, writer));
     if (!message.reasoning.empty()) {
       made.add(kReasoning, writer.text(message.reasoning, words));
@@ -113,18 +122,26 @@ bool ContentForm::of(const std::string& role) const {
   return role == "system" ? system : role == "user" ? user : role == "assistant" ? assistant : tool;
 }
 
+TemplateConstants template_constants(const Json& values) {
+  constexpr std::array<std::string_view, 4> kOwn = {"messages", "tools", "documents",
+                                                    "add_generation_prompt"};
+  TemplateConstants constants;
+  for (const auto& [name, value] : values.items()) {
+    int32_t nobody = -1;
+    if (std::ranges::find(kOwn, name) == kOwn.end())
+      constants.emplace_back(key(name.c_str()), Value::from_json(value, &nobody));
+  }
+  return constants;
+}
+
 TemplateInput template_input(const Conversation& conversation, const ContentForm& form,
-                             bool generate, const Json& constants) {
+                             bool generate, const TemplateConstants& constants) {
   TemplateInput input;
   InputWriter writer(input.owners);
   input.variables = writer.dict({}, [&](DictObject& variables) {
-    constexpr std::array<std::string_view, 4> kOwn = {"messages", "tools", "documents",
-                                                      "add_generation_prompt"};
-    for (const auto& [name, value] : constants.items()) {
-      if (std::ranges::find(kOwn, name) == kOwn.end())
-        variables.add(key(name.c_str()), writer.json(value, {}));
-    }
-    static const Value kMessages = key("messages"), kTools = key("tools"),
+    variables.entries.reserve(constants.size() + 4);
+    for (const auto& [name, value] : constants) variables.add(name, value);
+    thread_local const Value kMessages = key("messages"), kTools = key("tools"),
                        kDocuments = key("documents"), kGenerate = key("add_generation_prompt");
     int32_t number = 0;
     variables.add(kMessages, writer.list({}, conversation.messages, [&](const Message& message) {

@@ -1,6 +1,7 @@
 // A conversation as a template's variables, and which of their values are whose words.
 #pragma once
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "src/io/json.h"
@@ -29,8 +30,12 @@ struct TemplateInput {
   std::vector<ValueOwner> owners;  // of its values, by their source
 };
 
-/// `constants` are variables too: tokens and data.template_args.
+/// Variables that every conversation has alike: tokens and data.template_args. The names of a
+/// conversation's own variables are left out.
+using TemplateConstants = std::vector<std::pair<jinja::Value, jinja::Value>>;
+TemplateConstants template_constants(const nlohmann::ordered_json& values);
+
 TemplateInput template_input(const Conversation& conversation, const ContentForm& form,
-                             bool generate, const nlohmann::ordered_json& constants);
+                             bool generate, const TemplateConstants& constants);
 
 }  // namespace lft::text

@@ -18,6 +18,13 @@ bool continues(std::string_view text, size_t pos, uint8_t low = 0x80, uint8_t hi
   return pos < text.size() && uint8_t(text[pos]) >= low && uint8_t(text[pos]) <= high;
 }
 
+/// How many bytes at its start are ASCII.
+size_t ascii_prefix(std::string_view text) {
+  size_t end = 0;
+  while (end < text.size() && uint8_t(text[end]) < 0x80) ++end;
+  return end;
+}
+
 /// One character, or the longest prefix of one (Unicode's "maximal subpart").
 Decoded decode_one(std::string_view text, size_t pos) {
   const auto lead = uint8_t(text[pos]);
@@ -77,6 +84,12 @@ Aligned align_utf8(std::string_view source) {
   out.text.reserve(source.size());
   out.at.reserve(source.size());
   for (size_t pos = 0; pos < source.size();) {
+    if (const size_t ascii = ascii_prefix(source.substr(pos)); ascii > 0) {
+      out.text.append(source, pos, ascii);
+      for (const size_t end = pos + ascii; pos < end; ++pos)
+        out.at.push_back({uint32_t(pos), uint32_t(pos + 1)});
+      continue;
+    }
     const Decoded one = decode_one(source, pos);
     out.append(one.valid ? source.substr(pos, one.length) : kReplacement,
                {uint32_t(pos), uint32_t(pos + one.length)});

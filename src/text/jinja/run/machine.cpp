@@ -39,7 +39,7 @@ Frame* Machine::acquire(const Function& function, Frame* outer) {
   work_.take(sizeof(Frame) + function.slots * sizeof(Value));
   Frame* frame = nullptr;
   if (free_frames_.empty()) {
-    frame = &frames_.emplace_back();
+    frame = &frames_.emplace_front();
   } else {
     frame = free_frames_.back();
     free_frames_.pop_back();

@@ -2,6 +2,7 @@
 // builder. For one rendering.
 #pragma once
 #include <deque>
+#include <forward_list>
 #include <vector>
 
 #include "src/text/jinja/library/builtin.h"
@@ -126,7 +127,7 @@ class Machine {
   const Program& program_;
   Work& work_;
   std::vector<Value> globals_;  // of Program::globals
-  std::deque<Frame> frames_;
+  std::forward_list<Frame> frames_;
   std::vector<Frame*> free_frames_;
   Frame* frame_ = nullptr;
   TextBuilder* out_ = nullptr;
