@@ -248,8 +248,8 @@ Sample expand_images(const EncodedText& text, const Row& row,
   Sample sample;
   sample.id = row.id;
   sample.special_read = text.special_read;
-  const auto length =
-      text.tokens.size() + static_cast<size_t>(std::accumulate(runs.begin(), runs.end(), int64_t{}));
+  const auto length = text.tokens.size() +
+                      static_cast<size_t>(std::accumulate(runs.begin(), runs.end(), int64_t{}));
   sample.input_ids.reserve(length);
   sample.labels.reserve(length);
   for (size_t i = 0; i < text.tokens.size(); ++i) {

@@ -61,8 +61,8 @@ struct ImageBytes {
 /// the header of another kind does not end in `head`.
 ImageHeader read_image_header(const ImageBytes& file, const std::string& where,
                               const ImageLimits& limits = {});
-/// Throws kInput for a cut or damaged file (decoder warnings count but for ImageCheck::damage). Built without OpenCV: kUsage,
-/// naming `lft prepare`.
+/// Throws kInput for a cut or damaged file (decoder warnings count but for ImageCheck::damage).
+/// Built without OpenCV: kUsage, naming `lft prepare`.
 RgbImage decode_image(std::string_view bytes, const std::string& where,
                       const ImageLimits& limits = {});
 /// The same in the middle of a square of its longer side, the rest `background`: what LLaVA's

@@ -7,15 +7,29 @@
 namespace lft::ops {
 namespace {
 at::Tensor wide(const at::Tensor& x) { return x.to(at::kFloat); }
+
+/// Whether the library multiplies BF16 matrices with vector instructions. On an x86 it does so from
+/// AVX-512 on; with AVX2 alone it multiplies in plain loops on one thread.
+bool has_bf16_gemm() {
+#if defined(__x86_64__)
+  static const bool has = __builtin_cpu_supports("avx512bw");
+  return has;
+#else
+  return true;
+#endif
+}
 }  // namespace
 
-bool widens_products(const at::Tensor& x) {
-  return x.scalar_type() == at::kHalf && x.device().is_cpu();
+bool widens_products(at::ScalarType dtype, const at::Device& device) {
+  return device.is_cpu() && (dtype == at::kHalf || (dtype == at::kBFloat16 && !has_bf16_gemm()));
 }
+
+bool widens_products(const at::Tensor& x) { return widens_products(x.scalar_type(), x.device()); }
 
 at::Tensor product(const at::Tensor& a_mk, const at::Tensor& b_kn) {
   if (takes_few_rows(a_mk, b_kn)) return few_rows_product(a_mk, b_kn);
-  return widens_products(a_mk) ? at::mm(wide(a_mk), wide(b_kn)).to(at::kHalf) : at::mm(a_mk, b_kn);
+  if (!widens_products(a_mk)) return at::mm(a_mk, b_kn);
+  return at::mm(wide(a_mk), wide(b_kn)).to(a_mk.scalar_type());
 }
 
 void product_into(at::Tensor& out_mn, const at::Tensor& a_mk, const at::Tensor& b_kn) {
@@ -29,7 +43,7 @@ void product_into(at::Tensor& out_mn, const at::Tensor& a_mk, const at::Tensor& 
 at::Tensor affine(const at::Tensor& bias_n, const at::Tensor& a_mk, const at::Tensor& b_kn) {
   if (takes_few_rows(a_mk, b_kn)) return few_rows_product(a_mk, b_kn, bias_n);
   if (!widens_products(a_mk)) return at::addmm(bias_n, a_mk, b_kn);
-  return at::addmm(wide(bias_n), wide(a_mk), wide(b_kn)).to(at::kHalf);
+  return at::addmm(wide(bias_n), wide(a_mk), wide(b_kn)).to(a_mk.scalar_type());
 }
 
 void add_product(at::Tensor& y_mn, const at::Tensor& a_mk, const at::Tensor& b_kn, double alpha) {

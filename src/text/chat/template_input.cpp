@@ -72,7 +72,8 @@ class InputWriter {
 
 /// Nobody's words, so that the usual roles share their values.
 Value role_value(const std::string& role) {
-  thread_local const std::array kRoles = {key("user"), key("assistant"), key("system"), key("tool")};
+  thread_local const std::array kRoles = {key("user"), key("assistant"), key("system"),
+                                          key("tool")};
   const auto known = std::ranges::find(kRoles, role, &Value::bytes);
   return known != kRoles.end() ? *known : key(role.c_str());
 }
@@ -95,8 +96,8 @@ Value content_of(const Message& message, bool as_list, ValueOwner words, InputWr
 Value message_value(const Message& message, int32_t number, const ContentForm& form,
                     InputWriter& writer) {
   thread_local const Value kRole = key("role"), kContent = key("content"),
-                     kReasoning = key("reasoning_content"), kCalls = key("tool_calls"),
-                     kCallId = key("tool_call_id"), kName = key("name");
+                           kReasoning = key("reasoning_content"), kCalls = key("tool_calls"),
+                           kCallId = key("tool_call_id"), kName = key("name");
   const ValueOwner none{.message = number}, words{.message = number, .field = Field::kWords};
   // Of a message that only calls tools the content is an empty text, which templates test for.
   const bool says_nothing = message.text.empty() && !message.tool_calls.empty();
@@ -142,7 +143,8 @@ TemplateInput template_input(const Conversation& conversation, const ContentForm
     variables.entries.reserve(constants.size() + 4);
     for (const auto& [name, value] : constants) variables.add(name, value);
     thread_local const Value kMessages = key("messages"), kTools = key("tools"),
-                       kDocuments = key("documents"), kGenerate = key("add_generation_prompt");
+                             kDocuments = key("documents"),
+                             kGenerate = key("add_generation_prompt");
     int32_t number = 0;
     variables.add(kMessages, writer.list({}, conversation.messages, [&](const Message& message) {
       return message_value(message, number++, form, writer);

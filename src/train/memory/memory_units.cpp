@@ -6,6 +6,7 @@
 
 #include "kernels/nf4/nf4.h"
 #include "models/lora/registry.h"
+#include "models/ops/core/gemm.h"
 #include "models/ops/elementwise/token_logprobs.h"
 #include "models/ops/weight/fp8.h"
 #include "src/train/inputs/init_adapter.h"
@@ -104,8 +105,9 @@ struct Layer {
   double in = 0, out = 0;
 };
 
-/// A copy in the compute dtype of the weight of a layer, where it is stored in another; FP16 on a
-/// CPU widens both operands, and so do products of FP8 codes on a device that has none.
+/// A copy in the compute dtype of the weight of a layer, where it is stored in another. Where
+/// products are computed in float32, both operands are widened, and so are those of FP8 codes on a
+/// device that multiplies none.
 double weight_copy(const Counting& c, const Layer& layer) {
   const double elements = layer.in * layer.out, compute = c.types.compute;
   if (c.in_fp8(layer.name)) return c.fp8_products ? 0 : elements * 4;
@@ -406,7 +408,7 @@ PassTypes pass_types(const RunSettings& settings) {
   types.stream = stream(trains.whole("language_model."));
   types.vision_stream = stream(trains.whole(family::kVision));
   types.norm = compute == at::kBFloat16 ? 2.0 : types.stream;
-  types.widens = compute == at::kHalf && settings.device.is_cpu();
+  types.widens = ops::widens_products(compute, settings.device);
   types.gpu = !settings.device.is_cpu();
   return types;
 }

@@ -20,7 +20,7 @@ struct PassTypes {
   // Bytes of an element: residual stream, products, what a norm gives, frozen weights.
   double stream = 4, compute = 4, norm = 4, vision_stream = 4, weight = 4;
   bool casts = false;   // frozen weights are not stored in the dtype of products
-  bool widens = false;  // FP16 on a CPU: products are computed in float32
+  bool widens = false;  // products are computed in float32 (models/ops/core/gemm.h)
   bool gpu = false;
 };
 
