@@ -138,11 +138,6 @@ at::Tensor ModelImpl::logprobs_after(const llama::DecoderInput& input, const at:
   return call("language_model", language_model, input, rows_k, targets_k, no_cache);
 }
 
-at::Tensor ModelImpl::loss_sum(const Batch& batch) {
-  const at::Tensor logprobs = supervised_logprobs(batch);
-  return logprobs.numel() == 0 ? at::zeros({}, logprobs.options()) : -logprobs.sum();
-}
-
 at::Tensor ModelImpl::next_logits(const Batch& batch, llama::KvCache& cache,
                                   const ImageFeatures* known) {
   const int64_t b = batch.input_ids_bt.size(0), t = batch.input_ids_bt.size(1);

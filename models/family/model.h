@@ -41,9 +41,6 @@ class ModelImpl : public torch::nn::Module {
   /// kept rows, [k].
   at::Tensor logprobs_after(const llama::DecoderInput& input, const at::Tensor& rows_k,
                             const at::Tensor& targets_k);
-  /// -sum(supervised_logprobs), float32 scalar, differentiable; the caller divides by the global
-  /// count. Zero supervised: exactly 0, no graph.
-  at::Tensor loss_sum(const Batch& batch);
   /// [b, v] float32 logits of each row's last real position (first call fills the cache; later
   /// calls take one new token a row). `known`: as embed() takes them.
   at::Tensor next_logits(const Batch& batch, llama::KvCache& cache,

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "kernels/common/error.h"
-#include "models/ops/core/precision.h"
+#include "models/objective/forward_loss.h"
 #include "src/cli/commands.h"
 #include "src/cli/infer.h"
 #include "src/data/batch.h"
@@ -50,7 +50,9 @@ void score_batch(InferModel& infer, const std::vector<data::Sample>& samples, Ou
                  BadRows& bad) {
   const family::Batch batch = data::collate(samples, infer.encode, infer.device);
   const at::Tensor logprobs =
-      infer.model->supervised_logprobs(batch).to(at::kCPU, at::kFloat).contiguous();
+      objective::forward_logprobs({.compute = infer.dtype}, infer.model, batch)
+          .to(at::kCPU, at::kFloat)
+          .contiguous();
   const float* next = logprobs.const_data_ptr<float>();
   int64_t left = logprobs.numel();
   for (const data::Sample& sample : samples) {
@@ -59,7 +61,8 @@ void score_batch(InferModel& infer, const std::vector<data::Sample>& samples, Ou
       refuse(ErrorKind::kInternal, "fewer log-probabilities than supervised tokens", sample.id);
     if (!std::all_of(next, next + count, [](float value) { return std::isfinite(value); }) &&
         bad.count++ == 0) {
-      const infer::NonFinite found = infer::explain_loss(infer.model, sample, infer.encode);
+      const infer::NonFinite found =
+          infer::explain_loss(infer.model, sample, infer.encode, infer.dtype);
       bad.first = infer::row_text(sample.id, found, infer.tokenizer.get());
       bad.module = found.module;
     }
@@ -77,7 +80,6 @@ void score(const ScoreOptions& options) {
   const auto dataset =
       data::open_dataset(options.data, options.image_root, *infer.tokenizer, infer.encode);
   const at::NoGradGuard no_grad;
-  const ops::ComputeDtypeGuard compute(infer.dtype);
   data::Loader loader(*dataset, {.batch_size = kRows,
                                  .grad_accum = 1,
                                  .workers = 2,

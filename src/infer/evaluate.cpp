@@ -7,7 +7,7 @@
 #include <cmath>
 #include <iterator>
 
-#include "models/ops/core/precision.h"
+#include "models/objective/forward_loss.h"
 #include "src/base/signals.h"
 #include "src/data/batch.h"
 #include "src/data/encode.h"
@@ -32,7 +32,6 @@ struct Evaluation {
 void score_batch(const Evaluation& of, const std::vector<data::Sample>& samples,
                  std::vector<EvalRecord>& records) {
   at::NoGradGuard no_grad;
-  ops::ComputeDtypeGuard guard(of.options.compute);
   if (std::all_of(records.begin(), records.end(),
                   [](const EvalRecord& record) { return record.supervised == 0 || record.open; }))
     return;
@@ -40,7 +39,9 @@ void score_batch(const Evaluation& of, const std::vector<data::Sample>& samples,
   const family::Batch batch = data::make_batch(
       {.encode = of.encode, .device = device, .packed = of.options.max_tokens > 0}, samples);
   const at::Tensor logprobs =
-      of.model->supervised_logprobs(batch).to(at::kCPU, at::kDouble).contiguous();
+      objective::forward_logprobs({.compute = of.options.compute}, of.model, batch)
+          .to(at::kCPU, at::kDouble)
+          .contiguous();
   const double* next = logprobs.const_data_ptr<double>();
   for (size_t i = 0; i < records.size(); ++i) {
     EvalRecord& record = records[i];
@@ -48,7 +49,7 @@ void score_batch(const Evaluation& of, const std::vector<data::Sample>& samples,
     for (int64_t k = 0; k < record.supervised; ++k) sum -= *next++;
     record.loss = record.supervised > 0 ? sum / static_cast<double>(record.supervised) : 0;
     if (!std::isfinite(record.loss) && !record.open)
-      record.bad = explain_loss(of.model, samples[i], of.encode);
+      record.bad = explain_loss(of.model, samples[i], of.encode, of.options.compute);
   }
 }
 

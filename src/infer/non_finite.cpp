@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 
 #include "models/base/call.h"
+#include "models/objective/forward_loss.h"
 #include "src/base/errors.h"
 #include "src/data/batch.h"
 
@@ -79,9 +80,11 @@ NonFinite find_non_finite(const data::Sample& row, const std::function<void()>& 
 }
 
 NonFinite explain_loss(family::Model& model, const data::Sample& row,
-                       const data::EncodeOptions& encode) {
-  return find_non_finite(
-      row, [&] { model->supervised_logprobs(data::collate({row}, encode, model->device())); });
+                       const data::EncodeOptions& encode, at::ScalarType compute) {
+  return find_non_finite(row, [&] {
+    objective::forward_logprobs({.compute = compute}, model,
+                                data::collate({row}, encode, model->device()));
+  });
 }
 
 std::string row_text(const std::string& id, const NonFinite& bad,

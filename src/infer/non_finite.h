@@ -42,7 +42,7 @@ NonFinite find_non_finite(const data::Sample& row, const std::function<void()>& 
 
 /// The same of a row's loss, under the guards that the caller has set.
 NonFinite explain_loss(family::Model& model, const data::Sample& row,
-                       const data::EncodeOptions& encode);
+                       const data::EncodeOptions& encode, at::ScalarType compute);
 
 /// `row-7, position 12 (token "z")`. Without a tokenizer the token is named by its id.
 std::string row_text(const std::string& id, const NonFinite& bad, const text::Tokenizer* tokenizer);

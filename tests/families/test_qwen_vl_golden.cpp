@@ -4,6 +4,7 @@
 #include "families/tiny_qwen.h"
 #include "models/layers/recompute.h"
 #include "models/lora/inject.h"
+#include "models/loss_sum.h"
 #include "models/ops/core/precision.h"
 
 namespace lft::test::qwen_vl_test {
@@ -57,7 +58,7 @@ TEST_P(QwenVlGolden, LogprobsAndLogitsAreTransformers) {
 
 TEST_P(QwenVlGolden, GradientsAreAutograds) {
   for (at::Tensor& parameter : model_->parameters()) parameter.set_requires_grad(true);
-  model_->loss_sum(batch_).backward();
+  test::loss_sum(model_, batch_).backward();
   size_t compared = 0;
   const Json &norms = entry_["gradient_norms"], &gradients = entry_["gradients"];
   double most = 0;
@@ -97,7 +98,7 @@ TEST_P(QwenVlGolden, LoraLogprobsAndGradientsArePefts) {
   // The adapters are many and large: their sums of products are twice as long.
   EXPECT_LT(max_difference(model_->supervised_logprobs(batch_), tensor_of(entry_["lora_logprobs"])),
             3 * kTolerance);
-  model_->loss_sum(batch_).backward();
+  test::loss_sum(model_, batch_).backward();
   const Json& norms = entry_["lora_gradient_norms"];
   EXPECT_EQ(trainables.size(), norms.size());
   for (const lora::Trainable& trainable : trainables) {
@@ -134,7 +135,7 @@ TEST_P(QwenVlGolden, RecomputedIsKept) {
   const auto gradients = [&](int64_t every) {
     model_->zero_grad();
     const layers::RecomputeGuard guard(every);
-    model_->loss_sum(batch_).backward();
+    test::loss_sum(model_, batch_).backward();
     std::vector<at::Tensor> found;
     for (const at::Tensor& parameter : model_->parameters()) found.push_back(parameter.grad());
     return found;

@@ -1,6 +1,7 @@
 // A model whose decoder holds codes beside one that holds what they stand for.
 #pragma once
 #include "models/lora/inject.h"
+#include "models/loss_sum.h"
 #include "models/tiny.h"
 
 namespace lft::test {
@@ -29,7 +30,7 @@ inline void expect_trains_as_its_dense_twin(BaseStorage storage) {
     inject_lora(decoder(model), {.rank = 4, .alpha = 8, .dropout = 0}, 3);
     trainables.push_back(make_trainable(*model, {"projector"}));
     fill_adapters(model);
-    const at::Tensor loss = model->loss_sum(tiny_batch(config));
+    const at::Tensor loss = test::loss_sum(model, tiny_batch(config));
     loss.backward();
     losses.push_back(loss.item<double>());
   }

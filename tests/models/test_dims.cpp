@@ -9,6 +9,7 @@
 #include "models/base/dims.h"
 #include "models/layers/recompute.h"
 #include "models/lora/inject.h"
+#include "models/loss_sum.h"
 #include "models/ops/attention/attention.h"
 #include "models/ops/elementwise/activation.h"
 #include "models/ops/elementwise/rope.h"
@@ -60,7 +61,7 @@ class Slip : public ::testing::Test {
     }
   }
   std::string run() {
-    return block(error_of([&] { model_->loss_sum(batch_); }, ErrorKind::kInternal));
+    return block(error_of([&] { test::loss_sum(model_, batch_); }, ErrorKind::kInternal));
   }
 
   const family::ModelConfig config_ = test::tiny_config();
@@ -294,7 +295,7 @@ TEST_F(Slip, MergeOfImageFeatures) {
 TEST_F(Slip, BatchLabelsRowsAndTargets) {
   family::Batch narrow = batch_;
   narrow.labels_bt = narrow.labels_bt.narrow(1, 0, 20);
-  EXPECT_PIECE(error_of([&] { model_->loss_sum(narrow); }, ErrorKind::kInternal).found,
+  EXPECT_PIECE(error_of([&] { test::loss_sum(model_, narrow); }, ErrorKind::kInternal).found,
                "labels [b=3, t=20]");
   family::Batch flat = batch_;
   flat.input_ids_bt = flat.input_ids_bt.flatten();
@@ -357,7 +358,7 @@ TEST_F(Slip, AnErrorOfLibTorchsGetsThePathOfTheInnermostModule) {
   linear(name)->set_adapter(std::make_shared<AnyAdapter>(
       [](const at::Tensor& x, const at::Tensor& w) { return at::mm(x, w); }));
   try {
-    model_->loss_sum(batch_);
+    test::loss_sum(model_, batch_);
     FAIL();
   } catch (const c10::Error& error) {
     EXPECT_EQ(module_path_of(error), name);
@@ -380,7 +381,7 @@ TEST_F(Slip, OutOfMemoryStaysWhatItIs) {
         return at::Tensor();
       }));
   try {
-    model_->loss_sum(batch_);
+    test::loss_sum(model_, batch_);
     FAIL();
   } catch (const c10::OutOfMemoryError& error) {
     EXPECT_EQ(module_path_of(error), "language_model.model.layers.0.mlp.up_proj");
@@ -401,7 +402,7 @@ TEST_F(Slip, InTheBackwardPassOfARecomputedBlock) {
   const auto train = [&] {
     calls = 0;
     const RecomputeGuard every(1);
-    model_->loss_sum(batch_).backward();
+    test::loss_sum(model_, batch_).backward();
   };
   const ErrorInfo info = error_of(train, ErrorKind::kInternal);
   EXPECT_EQ(info.where, "module " + name);

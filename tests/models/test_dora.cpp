@@ -1,6 +1,7 @@
 // DoRA against its formula under torch's autograd in double, and its merged weight.
 #include "models/layers/recompute.h"
 #include "models/lora/dora.h"
+#include "models/loss_sum.h"
 #include "models/ops/core/precision.h"
 #include "models/ops/elementwise/dropout.h"
 #include "models/tiny.h"
@@ -115,7 +116,7 @@ TEST(DoraModel, AFreshAdapterChangesNothingAndEveryTensorIsTrained) {
   EXPECT_EQ(trainables[2].name,
             "language_model.model.layers.0.self_attn.q_proj.lora_magnitude_vector");
   EXPECT_LT(max_abs_diff(model->supervised_logprobs(batch), before), 1e-5);
-  model->loss_sum(batch).backward();
+  test::loss_sum(model, batch).backward();
   for (const Trainable& trainable : trainables) {
     const bool is_a = trainable.name.ends_with(".lora_A.weight");  // behind a B of zeros
     ASSERT_TRUE(trainable.tensor.grad().defined()) << trainable.name;
@@ -149,7 +150,7 @@ TEST(DoraModel, BlocksRunAgainWithTheSameMasks) {
     fill_adapters(model);
     const RecomputeGuard guard(every);
     const DropoutGuard position({3, 1, 0});
-    model->loss_sum(tiny_batch(config)).backward();
+    test::loss_sum(model, tiny_batch(config)).backward();
     for (const Trainable& trainable : trainables)
       gradients[every].push_back(trainable.tensor.grad());
   }

@@ -1,6 +1,7 @@
 // The whole model against transformers and PEFT, on the numbers of tests/goldens/models/llava.json
 // (float32, tiny models, hashed weights).
 #include "models/lora/inject.h"
+#include "models/loss_sum.h"
 #include "models/tiny.h"
 
 namespace lft::test::golden_test {
@@ -61,7 +62,7 @@ TEST_P(Golden, LoraLogprobsAndGradientsArePefts) {
   const at::Tensor logprobs =
       model_->supervised_logprobs(batch_);  // outside a DropoutGuard: no dropout
   EXPECT_LT(max_abs_diff(logprobs, tensor_of(entry_["lora_logprobs"])), kTolerance);
-  model_->loss_sum(batch_).backward();
+  test::loss_sum(model_, batch_).backward();
   size_t reached = 0, compared = 0;
   for (const Trainable& trainable : trainables) {
     if (!trainable.tensor.grad().defined()) continue;

@@ -7,6 +7,7 @@
 
 #include "models/base/call.h"
 #include "models/lora/inject.h"
+#include "models/loss_sum.h"
 #include "models/ops/core/precision.h"
 #include "models/tiny.h"
 
@@ -120,7 +121,7 @@ TEST(Llava, UnusedModulesGetNoGradient) {
   for (const family::ModelConfig& config : configs()) {
     Model model = make_llava(config);
     make_trainable(*model, {"all"});
-    model->loss_sum(tiny_batch(config)).backward();
+    test::loss_sum(model, tiny_batch(config)).backward();
     const std::vector<std::string> unused = config.family->unused_modules(config);
     for (const auto& item : model->named_parameters()) {
       bool dead = false;
@@ -172,7 +173,7 @@ TEST(Llava, NoSupervisedTokenIsZeroWithoutGraph) {
   batch.labels_bt.fill_(-100);
   batch.labels_bt.select(1, 0).fill_(
       1);  // nothing comes before a first token that could predict it
-  const at::Tensor loss = model->loss_sum(batch);
+  const at::Tensor loss = test::loss_sum(model, batch);
   EXPECT_EQ(loss.item<float>(), 0);
   EXPECT_FALSE(loss.requires_grad());
   EXPECT_EQ(model->supervised_logprobs(batch).numel(), 0);

@@ -1,6 +1,7 @@
 // Choosing layers by pattern, injecting adapters, what is trainable, and merging.
 #include "models/lora/inject.h"
 #include "models/lora/lora.h"
+#include "models/loss_sum.h"
 #include "models/ops/core/precision.h"
 #include "models/tiny.h"
 
@@ -200,7 +201,7 @@ TEST_F(Lora, DropoutFollowsThePositionAlone) {
   const family::Batch batch = tiny_batch(config_);
   const auto run = [&](DropoutPosition position) {
     const DropoutGuard guard(position);
-    const at::Tensor loss = model_->loss_sum(batch);
+    const at::Tensor loss = test::loss_sum(model_, batch);
     for (auto& item : model_->named_parameters()) item.value().mutable_grad() = at::Tensor();
     loss.backward();
     return std::make_pair(

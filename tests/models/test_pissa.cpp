@@ -5,6 +5,7 @@
 
 #include "models/lora/pissa.h"
 #include "models/lora/registry.h"
+#include "models/loss_sum.h"
 #include "models/tiny.h"
 
 namespace lft::test {
@@ -134,7 +135,7 @@ TEST(PissaModel, AFreshAdapterChangesNothingAndEveryTensorHasAGradient) {
   const std::vector<Trainable> trainables = make_trainable(*model, {});
   ASSERT_EQ(trainables.size(), 14u * 2);
   EXPECT_LT((model->supervised_logprobs(batch) - before).abs().max().item<double>(), 1e-4);
-  model->loss_sum(batch).backward();
+  test::loss_sum(model, batch).backward();
   for (const Trainable &trainable : trainables)
     EXPECT_TRUE(trainable.tensor.grad().any().item<bool>()) << trainable.name;
 }

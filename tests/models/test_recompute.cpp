@@ -6,6 +6,7 @@
 
 #include "models/layers/recompute.h"
 #include "models/lora/inject.h"
+#include "models/loss_sum.h"
 #include "models/ops/core/precision.h"
 #include "models/tiny.h"
 #include "support/counting_allocator.h"
@@ -39,7 +40,7 @@ Pass run(int64_t every, at::ScalarType compute,
     const ComputeDtypeGuard dtype(compute);
     const DropoutGuard dropout({.seed = 5, .step = 2, .micro_batch = 1});
     const RecomputeGuard recompute(every, offload);
-    loss = model->loss_sum(tiny_batch(config));
+    loss = test::loss_sum(model, tiny_batch(config));
   }
   Pass pass{
       .loss = loss.item<double>(), .gradients = {}, .kept = CountingAllocator::live() - before};
@@ -167,7 +168,7 @@ TEST(Recompute, WithoutAGraphThereIsNothingToRunAgain) {
   const RecomputeGuard recompute(1);
   Model model = make_llava(tiny_config());
   EXPECT_FALSE(recomputes(0));
-  EXPECT_FALSE(model->loss_sum(tiny_batch(tiny_config())).requires_grad());
+  EXPECT_FALSE(test::loss_sum(model, tiny_batch(tiny_config())).requires_grad());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "kernels/common/error.h"
 #include "models/base/call.h"
+#include "models/objective/forward_loss.h"
 #include "models/ops/core/precision.h"
 #include "src/data/batch.h"
 #include "src/debug/inspect/summary_ops.h"
@@ -156,15 +157,16 @@ std::string plural(int64_t count, const std::string& name) {
 /// Runs the batch, and counts. The model is on the meta device. With `loss` as a training step runs
 /// it, else to all logits.
 Summary summarize(family::Model& model, const family::Batch& batch, bool loss,
-                  const std::vector<Parameter>& parameters) {
+                  at::ScalarType compute, const std::vector<Parameter>& parameters) {
   const at::NoGradGuard no_grad;
   CallTable table;
   {
     const ObserveCalls observe(table);
     const ProductCount products;
     if (loss) {
-      model->supervised_logprobs(batch);
+      objective::forward_logprobs({.compute = compute}, model, batch);
     } else {
+      const ops::ComputeDtypeGuard dtype(compute);
       model->all_logits(batch);
     }
     table.count_products(products.by_module());
@@ -217,7 +219,8 @@ Summary summarize_model(const hf::ModelDir& dir, const SummaryOptions& options) 
                 left = config.text.max_positions - image;
   const int64_t tokens = left >= 2 ? image + std::min(kTextTokens, left)
                                    : std::min(kTextTokens, config.text.max_positions);
-  return summarize(model, asked_batch(config, options, 1, tokens), /*loss=*/false, parameters);
+  return summarize(model, asked_batch(config, options, 1, tokens), /*loss=*/false, at::kFloat,
+                   parameters);
 }
 
 Summary summarize_run(const recipe::Recipe& recipe, const SummaryOptions& options) {
@@ -246,9 +249,8 @@ Summary summarize_run(const recipe::Recipe& recipe, const SummaryOptions& option
   if (options.batch != 0 || options.tokens != 0 || first.micro.empty()) {
     batch = asked_batch(inputs.config, options, recipe.train.batch_size, widest);
   }
-  const ops::ComputeDtypeGuard compute(inputs.precision.compute);
   return summarize(run.model, batch, /*loss=*/(batch.labels_bt != -100).any().item<bool>(),
-                   parameters);
+                   inputs.precision.compute, parameters);
 }
 
 }  // namespace lft::debug

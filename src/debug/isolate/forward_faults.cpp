@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "models/lora/without_adapters.h"
-#include "models/ops/core/precision.h"
+#include "models/objective/forward_loss.h"
 #include "src/base/text.h"
 #include "src/data/batch.h"
 #include "src/debug/nan/nan_run.h"
@@ -23,14 +23,13 @@ data::BatchLayout plain_layout(const train::Run& run) {
 /// Mean over the supervised tokens, in FP32.
 double fp32_loss(train::Run& run, const data::StepSamples& samples) {
   const at::NoGradGuard no_grad;
-  const ops::ComputeDtypeGuard dtype(at::kFloat);
   double sum = 0;
   int64_t supervised = 0;
   for (const std::vector<data::Sample>& micro : samples.micro) {
     const int64_t tokens = train::supervised_tokens(micro);
     if (tokens == 0) continue;
     const family::Batch batch = data::make_batch(plain_layout(run), micro);
-    sum += run.model.model->loss_sum(batch).item<double>();
+    sum += objective::forward_loss({.compute = at::kFloat}, run.model.model, batch).item<double>();
     supervised += tokens;
   }
   return sum / static_cast<double>(supervised);
@@ -87,14 +86,11 @@ std::optional<ForwardFault> find_dead_output(train::Run& run, const data::StepSa
   if (micro == samples.micro.end()) return std::nullopt;
   const family::Batch batch = data::make_batch(plain_layout(run), *micro);
   const at::NoGradGuard no_grad;
-  const train::PassReport pass =
-      train::watch_pass({.loss =
-                             [&] {
-                               const ops::ComputeDtypeGuard dtype(at::kFloat);
-                               return run.model.model->loss_sum(batch);
-                             },
-                         .backward = false,
-                         .ops = false});
+  const train::PassReport pass = train::watch_pass(
+      {.loss =
+           [&] { return objective::forward_loss({.compute = at::kFloat}, run.model.model, batch); },
+       .backward = false,
+       .ops = false});
   // Inner modules end before outer ones, and earlier before later.
   const auto dead = std::ranges::find(pass.modules, 0.0, &train::ModuleRow::largest);
   if (dead == pass.modules.end()) return std::nullopt;

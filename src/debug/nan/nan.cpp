@@ -7,7 +7,7 @@
 #include <cmath>
 #include <optional>
 
-#include "models/layers/recompute.h"
+#include "models/objective/forward_loss.h"
 #include "models/ops/core/precision.h"
 #include "src/infer/non_finite.h"
 #include "src/train/machine/device.h"
@@ -113,22 +113,17 @@ class Hunter {
     if (input_.evaluated > 0) return find_evaluated_rows(bad, hunt);
     const at::AutoGradMode graph(true);
     hunt.rows = train::find_bad_rows(model_, input_.samples, bad,
-                                     {.pass = {.step = input_.step,
-                                               .seed = input_.seed,
-                                               .compute = input_.compute,
-                                               .recompute = input_.recompute,
-                                               .supervised = supervised_},
+                                     {.context = context(0, input_.compute),
                                       .parameters = trained(),
                                       .loss_scale = input_.loss_scale});
   }
 
   void find_evaluated_rows(const std::vector<size_t>& bad, Hunt& hunt) {
-    const ops::ComputeDtypeGuard dtype(input_.compute);
     hunt.rows.looked_at = static_cast<size_t>(input_.evaluated);
     for (const size_t micro : bad) {
       const data::Sample& row = input_.samples.micro[micro].front();
       const infer::NonFinite found =
-          infer::explain_loss(model_, row, input_.samples.layout->encode);
+          infer::explain_loss(model_, row, input_.samples.layout->encode, input_.compute);
       hunt.rows.rows.push_back({.micro_batch = micro,
                                 .id = row.id,
                                 .position = found.place.position,
@@ -155,20 +150,19 @@ class Hunter {
     return hunt;
   }
 
+  objective::ForwardContext context(size_t micro, at::ScalarType compute) const {
+    objective::ForwardContext context{
+        .compute = compute, .recompute = input_.recompute, .normaliser = supervised_};
+    if (input_.evaluated == 0)
+      context.dropout = ops::DropoutPosition{
+          .seed = input_.seed, .step = static_cast<uint64_t>(input_.step), .micro_batch = micro};
+    return context;
+  }
+
   train::PassReport pass(size_t m, at::ScalarType compute, double loss_scale, bool backward) {
     const family::Batch& batch = input_.micro[m];
     train::PassRequest request{
-        .loss =
-            [&] {
-              const ops::ComputeDtypeGuard dtype(compute);
-              std::optional<ops::DropoutGuard> dropout;
-              if (input_.evaluated == 0)
-                dropout.emplace(ops::DropoutPosition{.seed = input_.seed,
-                                                     .step = static_cast<uint64_t>(input_.step),
-                                                     .micro_batch = m});
-              const layers::RecomputeGuard recompute(input_.recompute);
-              return model_->loss_sum(batch) / static_cast<double>(supervised_);
-            },
+        .loss = [&] { return objective::forward_loss(context(m, compute), model_, batch); },
         .parameters = trained(),
         .known = weights_,
         .loss_scale = loss_scale,

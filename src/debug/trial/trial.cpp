@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "kernels/common/error.h"
-#include "models/ops/core/precision.h"
+#include "models/objective/forward_loss.h"
 #include "src/base/signals.h"
 #include "src/data/batch.h"
 #include "src/train/run/rehearsal.h"
@@ -73,7 +73,6 @@ train::StepOptions step_options(const train::Run& run, const TrialHooks& hooks) 
 
 double trial_loss(train::Run& run, const std::vector<data::Sample>& samples) {
   const at::NoGradGuard no_grad;
-  const ops::ComputeDtypeGuard dtype(run.state.compute);
   const data::LoaderOptions options = train::loader_options(run.inputs, run.inputs.data.lengths);
   std::vector<std::vector<data::Sample>> parts;
   data::MicroBatchCutter cutter(options);
@@ -88,7 +87,8 @@ double trial_loss(train::Run& run, const std::vector<data::Sample>& samples) {
   for (const std::vector<data::Sample>& part : parts) {
     if (train::supervised_tokens(part) == 0) continue;
     const family::Batch batch = data::make_batch(layout, part);
-    sum += run.model.model->loss_sum(batch).item<double>();
+    sum += objective::forward_loss({.compute = run.state.compute}, run.model.model, batch)
+               .item<double>();
   }
   return sum / static_cast<double>(train::supervised_tokens(samples));
 }

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "models/base/call.h"
-#include "models/ops/core/precision.h"
+#include "models/objective/forward_loss.h"
 #include "src/data/batch.h"
 #include "src/train/explain/tensor_facts.h"
 
@@ -64,10 +64,11 @@ std::string dead_cause(family::Model& model, const Probe& probe, const std::stri
   ZeroWatch watch;
   {
     const at::NoGradGuard no_grad;
-    const ops::ComputeDtypeGuard compute(probe.compute);
     const ObserveCalls observe(watch);
-    model->loss_sum(data::make_batch(
-        {.encode = probe.encode, .device = probe.device, .packed = probe.packed}, probe.samples));
+    objective::forward_loss(
+        {.compute = probe.compute}, model,
+        data::make_batch({.encode = probe.encode, .device = probe.device, .packed = probe.packed},
+                         probe.samples));
   }
   const std::vector<ZeroWatch::Row>& rows = watch.rows;
   const auto own = std::ranges::find(rows, module, &ZeroWatch::Row::module);

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "kernels/common/error.h"
-#include "models/ops/core/precision.h"
+#include "models/objective/forward_loss.h"
 #include "src/base/text.h"
 #include "src/data/batch.h"
 
@@ -73,12 +73,12 @@ std::string nats(double value) {
 double mean_loss(family::Model& model, const Probe& probe, const std::vector<data::Sample>& samples,
                  at::ScalarType compute) {
   const at::NoGradGuard no_grad;
-  const ops::ComputeDtypeGuard dtype(compute);
   int64_t supervised = 0;
   for (const data::Sample& sample : samples) supervised += sample.supervised();
   const family::Batch batch = data::make_batch(
       {.encode = probe.encode, .device = probe.device, .packed = probe.packed}, samples);
-  return model->loss_sum(batch).item<double>() / static_cast<double>(supervised);
+  return objective::forward_loss({.compute = compute}, model, batch).item<double>() /
+         static_cast<double>(supervised);
 }
 
 std::optional<ImageLosses> measure_images(family::Model& model, const Probe& probe,

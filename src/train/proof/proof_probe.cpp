@@ -7,8 +7,7 @@
 #include <utility>
 
 #include "kernels/common/error.h"
-#include "models/layers/recompute.h"
-#include "models/ops/core/precision.h"
+#include "models/objective/forward_loss.h"
 #include "models/ops/update/grad_stats.h"
 #include "src/base/text.h"
 #include "src/data/batch.h"
@@ -98,9 +97,11 @@ at::Tensor probe_loss(family::Model& model, const Probe& probe, const family::Ba
   int64_t supervised = 0;
   for (const data::Sample& sample : probe.samples) supervised += sample.supervised();
   const at::AutoGradMode with_graph(true);
-  const ops::ComputeDtypeGuard compute(probe.compute);
-  const layers::RecomputeGuard recompute(probe.recompute, probe.offload_activations);
-  return model->loss_sum(batch) / static_cast<double>(supervised);
+  return objective::forward_loss({.compute = probe.compute,
+                                  .recompute = probe.recompute,
+                                  .offload_activations = probe.offload_activations,
+                                  .normaliser = supervised},
+                                 model, batch);
 }
 
 ProbeGradients one_pass(family::Model& model, const std::vector<at::Tensor>& tensors,

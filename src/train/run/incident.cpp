@@ -23,10 +23,10 @@ struct Replay {
 };
 
 Replay replay(const IncidentFacts& facts, Run& run, const StepOptions& options) {
-  RowPasses rows{.pass = micro_pass(options, facts.before),
+  RowPasses rows{.context = step_context(options, facts.before),
                  .parameters = {},
                  .loss_scale = facts.outcome.loss_scale};
-  rows.pass.supervised = facts.outcome.supervised;
+  rows.context.normaliser = options.objective->normaliser(whole_step(facts.samples).counts());
   for (const Slot& slot : run.optimizer.slots())
     rows.parameters.push_back({slot.param.name, slot.param.tensor});
   Replay result;
@@ -34,11 +34,11 @@ Replay replay(const IncidentFacts& facts, Run& run, const StepOptions& options) 
   for (size_t micro = 0; micro < facts.samples.micro.size(); ++micro) {
     const std::vector<data::Sample>& samples = facts.samples.micro[micro];
     if (supervised_tokens(samples) == 0) continue;
-    MicroPass pass = rows.pass;
-    pass.micro_batch = micro;
+    objective::ForwardContext context = rows.context;
+    context.dropout->micro_batch = micro;
     const auto loss_in = [&](at::ScalarType compute) {
-      pass.compute = compute;
-      return micro_loss(run.model.model, facts.samples.make(samples), pass);
+      context.compute = compute;
+      return objective::forward_loss(context, run.model.model, facts.samples.make(samples));
     };
     const PassReport report = watch_pass({.loss = [&] { return loss_in(facts.before.compute); },
                                           .parameters = rows.parameters,

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "models/ops/core/precision.h"
+#include "models/objective/forward_loss.h"
 #include "src/base/text.h"
 #include "src/data/batch.h"
 #include "src/io/files.h"
@@ -47,11 +47,11 @@ double first_probe_loss(const Run& run) {
 /// Of the same rows now.
 double probe_loss(Run& run) {
   const at::NoGradGuard no_grad;
-  const ops::ComputeDtypeGuard compute(run.state.compute);
   const family::Batch batch = data::make_batch(
       {.encode = run.probe.encode, .device = run.probe.device, .packed = run.probe.packed},
       run.probe.samples);
-  return run.model.model->loss_sum(batch).item<double>() /
+  return objective::forward_loss({.compute = run.state.compute}, run.model.model, batch)
+             .item<double>() /
          static_cast<double>(supervised_tokens(run.probe.samples));
 }
 

@@ -108,9 +108,11 @@ Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watc
   const ops::DirectGradientsGuard direct;
   watch.reset_peak();
   const io::Pixels read(static_cast<size_t>(reading));
-  MicroPass pass = micro_pass(options, run.state);
-  pass.supervised = size.supervised;
-  const at::Tensor loss = micro_loss(run.model.model, make_batch(layout, samples), pass);
+  objective::ForwardContext context = step_context(options, run.state);
+  context.normaliser = options.objective->normaliser(
+      {.supervised = size.supervised, .rows = static_cast<int64_t>(samples.size())});
+  const at::Tensor loss =
+      objective::forward_loss(context, run.model.model, make_batch(layout, samples));
   if (loss.requires_grad()) loss.backward();
   loss.item<double>();  // until the device is done
   result.peak = watch.peak();

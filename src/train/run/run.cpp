@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "kernels/common/error.h"
-#include "models/ops/core/precision.h"
+#include "models/objective/forward_loss.h"
 #include "src/base/log.h"
 #include "src/base/sum_tree.h"
 #include "src/data/batch.h"
@@ -54,8 +54,8 @@ std::string processes_line(int64_t before, int64_t now) {
 /// In evaluation mode, in the run's current precision.
 double restored_probe_loss(Run& run) {
   const at::NoGradGuard no_grad;
-  const ops::ComputeDtypeGuard dtype(run.state.compute);
-  return run.model.model->loss_sum(probe_batch(run)).item<double>();
+  return objective::forward_loss({.compute = run.state.compute}, run.model.model, probe_batch(run))
+      .item<double>();
 }
 
 void copy_tensor(const checkpoint::Checkpoint& checkpoint,

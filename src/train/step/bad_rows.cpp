@@ -29,9 +29,12 @@ class RowHunter {
 
  private:
   PassReport run(const data::Sample& sample, size_t micro_batch) const {
-    MicroPass pass = passes_.pass;
-    pass.micro_batch = micro_batch;
-    return watch_pass({.loss = [&] { return micro_loss(model_, samples_.make({sample}), pass); },
+    objective::ForwardContext context = passes_.context;
+    if (context.dropout) context.dropout->micro_batch = micro_batch;
+    const auto loss = [&] {
+      return objective::forward_loss(context, model_, samples_.make({sample}));
+    };
+    return watch_pass({.loss = loss,
                        .parameters = passes_.parameters,
                        .loss_scale = passes_.loss_scale,
                        .ops = false});

@@ -25,7 +25,7 @@ struct BadRows {
 
 /// How the step ran, beside its samples.
 struct RowPasses {
-  MicroPass pass;  // micro_batch: of each row its own
+  objective::ForwardContext context;  // each row runs at its micro-batch's dropout position
   std::vector<NamedTensor> parameters;
   double loss_scale = 1;
 };

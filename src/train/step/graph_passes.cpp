@@ -88,13 +88,12 @@ GraphPasses::GraphPasses(const family::Model& model, Optimizer& optimizer, PassL
 }
 
 void GraphPasses::stage(const family::Batch& batch, const family::SupervisedRows& rows,
-                        const Shape& shape, const MicroPass& pass, double seed) {
+                        const Shape& shape, const ops::DropoutPosition& position, double seed) {
   at::Tensor host = at::zeros(
       staged_.sizes(), at::TensorOptions(at::kLong).pinned_memory(ops::runs_kernels(device_)));
   const auto modules = static_cast<int64_t>(optimizer_.slots().size());
   const Inputs to(host, modules, shape);
-  const std::vector<uint64_t> streams =
-      streams_.at(static_cast<uint64_t>(pass.step), pass.micro_batch);
+  const std::vector<uint64_t> streams = streams_.at(position.step, position.micro_batch);
   std::transform(streams.begin(), streams.end(), to.streams_m.mutable_data_ptr<int64_t>(),
                  [](uint64_t stream) { return static_cast<int64_t>(stream); });
   *to.seed.mutable_data_ptr<int64_t>() = std::bit_cast<int64_t>(seed);
@@ -168,14 +167,14 @@ void GraphPasses::decode(const Shape& shape, const std::vector<int64_t>& starts)
   loss.backward(in.seed.view(at::kDouble).to(at::kFloat).squeeze(0));
 }
 
-at::Tensor GraphPasses::run(family::Batch batch, const MicroPass& pass, double scale) {
+at::Tensor GraphPasses::run(family::Batch batch, const objective::ForwardContext& context,
+                            double scale) {
   if (!gradients_.is_alias_of(optimizer_.flat_gradients(kDecoder))) {
     throw Error(ErrorKind::kInternal, "GraphPasses: the gradients have moved");
   }
-  const ops::ComputeDtypeGuard dtype(pass.compute);
-  const layers::RecomputeGuard recompute(pass.recompute);
-  ops::DropoutPosition position{
-      .seed = pass.seed, .step = static_cast<uint64_t>(pass.step), .micro_batch = pass.micro_batch};
+  const ops::ComputeDtypeGuard dtype(context.compute);
+  const layers::RecomputeGuard recompute(context.recompute);
+  ops::DropoutPosition position = context.dropout.value();
   const family::SupervisedRows rows =
       family::supervised_rows(batch.labels_bt, model_->config.text.vocab);
   at::Tensor embeds;
@@ -191,9 +190,9 @@ at::Tensor GraphPasses::run(family::Batch batch, const MicroPass& pass, double s
                     .sequences = filled_up(sequences, 16, most_sequences(limits_)),
                     .longest = filled_up(batch.packed->longest(), 1024, limits_.longest),
                     .trains_embeds = embeds.requires_grad(),
-                    .tells_logprobs = pass.logprobs != nullptr};
+                    .tells_logprobs = context.logprobs != nullptr};
   hold_embeds(embeds);
-  stage(batch, rows, shape, pass, scale / static_cast<double>(pass.supervised));
+  stage(batch, rows, shape, position, scale / static_cast<double>(context.normaliser));
   position.streams = &streams_;
   const ops::DropoutGuard dropout(position);
   std::vector<at::Tensor> outputs = {gradients_, loss_};
@@ -201,7 +200,7 @@ at::Tensor GraphPasses::run(family::Batch batch, const MicroPass& pass, double s
   if (shape.tells_logprobs) outputs.push_back(logprobs_.narrow(0, 0, shape.rows));
   const auto body = [&] { decode(shape, batch.packed->starts); };
   if (!device_.is_cpu() &&
-      pass.compute ==
+      context.compute ==
           at::kFloat) {  // attention in float32 launches a kernel a sequence, of its length
     body();
   } else {
@@ -214,8 +213,8 @@ at::Tensor GraphPasses::run(family::Batch batch, const MicroPass& pass, double s
   }
   optimizer_.gradients_written(kDecoder);
   streams_.pass_done();
-  const at::Tensor loss = loss_ / static_cast<double>(pass.supervised);
-  if (shape.tells_logprobs) *pass.logprobs = logprobs_.narrow(0, 0, rows.rows_k.numel()).clone();
+  const at::Tensor loss = loss_ / static_cast<double>(context.normaliser);
+  if (shape.tells_logprobs) *context.logprobs = logprobs_.narrow(0, 0, rows.rows_k.numel()).clone();
   if (shape.trains_embeds) embeds.backward(embeds_gradient_.narrow(1, 0, shape.tokens));
   return loss;
 }

@@ -35,7 +35,8 @@ class GraphPasses : public PassRunner {
   GraphPasses(const GraphPasses&) = delete;
 
   /// Of a packed micro-batch.
-  at::Tensor run(family::Batch batch, const MicroPass& pass, double scale) override;
+  at::Tensor run(family::Batch batch, const objective::ForwardContext& context,
+                 double scale) override;
   GraphCache& graphs() { return graphs_; }
 
  private:
@@ -50,7 +51,7 @@ class GraphPasses : public PassRunner {
   at::Tensor embed(const family::Batch& batch);
   family::ImageFeatures frozen_features(const family::Batch& batch);
   void stage(const family::Batch& batch, const family::SupervisedRows& rows, const Shape& shape,
-             const MicroPass& pass, double seed);
+             const ops::DropoutPosition& position, double seed);
   void hold_embeds(const at::Tensor& embeds_btd);
   void decode(const Shape& shape, const std::vector<int64_t>& starts);
 

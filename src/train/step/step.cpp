@@ -78,12 +78,13 @@ at::Tensor sent_to_host(const at::Tensor& on_device) {
 /// This process's micro-batches, forward and backward.
 class MicroBatches {
  public:
-  MicroBatches(const Learner& learner, const StepOptions& options, MicroPass pass, bool recovered)
+  MicroBatches(const Learner& learner, const StepOptions& options,
+               const objective::ForwardContext& context, bool recovered)
       : learner_(learner),
-        passes_(recovered ? nullptr : options.passes),
+        passes_(recovered || !options.objective->sums_tokens() ? nullptr : options.passes),
         ranks_(options.ranks),
         sources_(options.sources),
-        pass_(pass) {}
+        context_(context) {}
 
   /// Those without a supervised token contribute exactly nothing and are not run.
   Passes run(const data::StepSamples& samples, int64_t split) {
@@ -111,10 +112,10 @@ class MicroBatches {
   template <class Make>
   void run_rows(const std::vector<data::Sample>& rows, const Make& make,
                 const data::StepSamples& samples) {
-    MicroPass pass = pass_;
-    ++pass_.micro_batch;
+    objective::ForwardContext context = context_;
+    ++context_.dropout->micro_batch;
     at::Tensor logprobs;
-    if (sources_ > 1) pass.logprobs = &logprobs;
+    if (sources_ > 1) context.logprobs = &logprobs;
     if (supervised_tokens(rows) == 0) return;
     const auto& [model, optimizer, scaler, schedule] = learner_;
     const bool reaches = can_reach(optimizer, rows);
@@ -123,14 +124,16 @@ class MicroBatches {
       const ops::DirectGradientsGuard direct;
       family::Batch batch = make();
       if (reaches && passes_ != nullptr) {
-        loss = passes_->run(std::move(batch), pass, scaler.seed());
+        loss = passes_->run(std::move(batch), context, scaler.seed());
       } else {
-        loss = micro_loss(model, std::move(batch), pass);
+        loss = objective::forward_loss(context, model, batch);
         if (reaches) scaler.scale(loss).backward();
       }
     } catch (const std::exception& error) {
-      pass.logprobs = nullptr;
-      const auto again = [&] { return micro_loss(model, samples.make(rows), pass); };
+      context.logprobs = nullptr;
+      const auto again = [&] {
+        return objective::forward_loss(context, model, samples.make(rows));
+      };
       rethrow_explained(error, *model, again, loss);
     }
     result_.reached |= reaches;
@@ -142,7 +145,7 @@ class MicroBatches {
   PassRunner* const passes_;
   dist::Ranks* const ranks_;
   const int64_t sources_;
-  MicroPass pass_;
+  objective::ForwardContext context_;  // of the next pass
   Passes result_;
 };
 
@@ -242,25 +245,13 @@ std::vector<std::string> sample_ids(const data::StepSamples& samples) {
   return ids;
 }
 
-MicroPass micro_pass(const StepOptions& options, const StepState& state) {
-  return {.step = state.step + 1,
-          .seed = options.seed,
-          .compute = state.compute,
+objective::ForwardContext step_context(const StepOptions& options, const StepState& state) {
+  return {.compute = state.compute,
+          .dropout = ops::DropoutPosition{.seed = options.seed,
+                                          .step = static_cast<uint64_t>(state.step + 1)},
           .recompute = state.recompute,
-          .offload_activations = options.offload_activations};
-}
-
-at::Tensor micro_loss(family::Model& model, family::Batch batch, const MicroPass& pass) {
-  const ops::ComputeDtypeGuard dtype(pass.compute);
-  const ops::DropoutGuard dropout({.seed = pass.seed,
-                                   .step = static_cast<uint64_t>(pass.step),
-                                   .micro_batch = pass.micro_batch});
-  const layers::RecomputeGuard recompute(pass.recompute, pass.offload_activations);
-  if (pass.logprobs == nullptr)
-    return model->loss_sum(batch) / static_cast<double>(pass.supervised);
-  const at::Tensor logprobs = model->supervised_logprobs(batch);  // as loss_sum() does
-  *pass.logprobs = logprobs.detach();
-  return -logprobs.sum() / static_cast<double>(pass.supervised);
+          .offload_activations = options.offload_activations,
+          .objective = options.objective};
 }
 
 StepOutcome train_step(const Learner& learner, const StepOptions& options,
@@ -280,10 +271,10 @@ StepOutcome train_step(const Learner& learner, const StepOptions& options,
   optimizer.zero_gradients();
   optimizer.keep_shadows(state.compute);
   if (outcome.supervised == 0) return skip(std::move(outcome), state, "no supervised token");
-  MicroPass pass = micro_pass(options, state);
-  pass.supervised = outcome.supervised;
-  pass.micro_batch = parts_before(whole, state.split);
-  MicroBatches own(learner, options, pass, state.recovered);
+  objective::ForwardContext context = step_context(options, state);
+  context.normaliser = options.objective->normaliser(whole.counts());
+  context.dropout->micro_batch = parts_before(whole, state.split);
+  MicroBatches own(learner, options, context, state.recovered);
   const auto [loss, device_by_source] = run_all(learner, options, own, samples, state);
   if (!loss.defined()) return skip(std::move(outcome), state, "no image for what is trained");
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/family/family.h"
+#include "models/objective/forward_loss.h"
 #include "src/data/loader.h"
 #include "src/train/optim/loss_scaler.h"
 #include "src/train/optim/optimizer.h"
@@ -35,30 +36,21 @@ struct Learner {
   const Schedule& schedule;
 };
 
-/// What a micro-batch's loss depends on beside its samples.
-struct MicroPass {
-  int64_t step = 1;          // from 1
-  uint64_t micro_batch = 0;  // keys the dropout masks
-  uint64_t seed = 42;        // of the dropout masks
-  at::ScalarType compute = at::kFloat;
-  int64_t recompute = 0;
-  bool offload_activations = false;  // inputs of recomputed blocks wait in host memory
-  int64_t supervised = 1;            // tokens of the global batch: the loss is divided by them
-  at::Tensor* logprobs = nullptr;    // where the supervised tokens' are put, detached, if anywhere
-};
-
 /// Runs micro-batches in a way of its own, in the place of autograd's.
 class PassRunner {
  public:
   virtual ~PassRunner() = default;
   /// Forward and backward pass; gradients are added up as autograd does. Returns the loss,
-  /// detached: the sum over the supervised tokens / pass.supervised. The backward pass starts from
-  /// `scale` times that.
-  virtual at::Tensor run(family::Batch batch, const MicroPass& pass, double scale) = 0;
+  /// detached, as forward_loss() computes it; the context has a dropout position. The backward pass
+  /// starts from `scale` times that.
+  virtual at::Tensor run(family::Batch batch, const objective::ForwardContext& context,
+                         double scale) = 0;
 };
 
 struct StepOptions {
-  PassRunner* passes = nullptr;      // runs them, where it is; not after a recovery
+  const objective::Objective* objective = &objective::supervised_nll();
+  PassRunner* passes = nullptr;      // runs them, where it is; not after a recovery, and only where
+                                     // the objective sums tokens
   int64_t sources = 1;               // of several the losses are told apart
   double clip_grad_norm = 1;         // 0: off
   uint64_t seed = 42;                // of the dropout masks
@@ -99,7 +91,7 @@ struct StepOutcome {
 constexpr int64_t kMostSkipsInRow =
     50;  // FP16: after as many, and below a loss scale of 1, skipping is given up
 
-/// Loss: sum over the supervised tokens of the whole global batch / their count; the scale is fixed
+/// Loss: the objective's terms of the whole global batch / its normaliser; the scale is fixed
 /// within it. Gradients are absent at the end, whatever came out, but stay bound to the optimizer's
 /// buffer. Micro-batches are added in the order of src/base/sum_tree.h. Of several processes each
 /// runs its own, and all come to the same end: `whole` is of them all, and so are the outcome and
@@ -110,10 +102,9 @@ StepOutcome train_step(const Learner& learner, const StepOptions& options,
 StepOutcome train_step(const Learner& learner, const StepOptions& options,
                        const data::StepSamples& samples, StepState& state);
 
-/// The options' part of a pass; step, micro-batch and the rest of the state are the caller's.
-MicroPass micro_pass(const StepOptions& options, const StepState& state);
-/// Builds the graph.
-at::Tensor micro_loss(family::Model& model, family::Batch batch, const MicroPass& pass);
+/// The context of the passes of the step that follows `state`; micro-batch and normaliser are the
+/// caller's.
+objective::ForwardContext step_context(const StepOptions& options, const StepState& state);
 
 int64_t supervised_tokens(const std::vector<data::Sample>& samples);
 std::vector<std::string> sample_ids(const data::StepSamples& samples);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "src/io/json.h"
 
@@ -70,6 +71,10 @@ at::Tensor tensor_of(const std::vector<uint64_t>& bits) {
 }  // namespace
 
 int64_t WholeStep::most_rows() const { return rows.empty() ? 0 : std::ranges::max(rows); }
+
+objective::GlobalBatchCounts WholeStep::counts() const {
+  return {.supervised = supervised, .rows = std::accumulate(rows.begin(), rows.end(), int64_t{0})};
+}
 
 WholeStep whole_step(const data::StepSamples& samples) {
   WholeStep whole;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "models/objective/objective.h"
 #include "src/data/loader.h"
 #include "src/dist/ranks.h"
 #include "src/train/optim/optimizer.h"
@@ -26,6 +27,7 @@ struct WholeStep {
   int signal = 0;  // the first that a process got
 
   int64_t most_rows() const;
+  objective::GlobalBatchCounts counts() const;
 };
 
 /// Of a process that runs all of them. No signal is looked for.

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "models/base/call.h"
+#include "models/loss_sum.h"
 #include "models/ops/core/precision.h"
 #include "src/data/batch.h"
 #include "src/debug/inspect/summary.h"
@@ -221,7 +222,7 @@ TEST(Summary, TheRunsFirstBatchHasTheShapesOfARealPass) {
       const at::NoGradGuard no_grad;
       const ObserveCalls observe(real);
       const ComputeDtypeGuard guard(run.state.compute);
-      run.model.model->loss_sum(batch);
+      test::loss_sum(run.model.model, batch);
     }
     EXPECT_EQ(summary.batch, (budget > 0 ? "1 row of " : "4 rows of ") +
                                  std::to_string(batch.input_ids_bt.size(1)) + " tokens, 4 images");

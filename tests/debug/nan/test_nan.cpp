@@ -39,15 +39,14 @@ TEST_P(Healthy, NothingFires) {
       EXPECT_GT(micro.pass.gradient_norm, 0);
     }
     // The hunt computes what training computes, bit for bit, and leaves no gradient.
-    const MicroPass pass{.step = 3,
-                         .micro_batch = 1,
-                         .seed = patient.input.seed,
-                         .compute = patient.input.compute,
-                         .recompute = recompute,
-                         .supervised = supervised_tokens(patient.samples.micro[0]) +
-                                       supervised_tokens(patient.samples.micro[1])};
-    const at::Tensor loss =
-        micro_loss(patient.model.model, patient.samples.make(patient.samples.micro[1]), pass);
+    const objective::ForwardContext context{
+        .compute = patient.input.compute,
+        .dropout = ops::DropoutPosition{.seed = patient.input.seed, .step = 3, .micro_batch = 1},
+        .recompute = recompute,
+        .normaliser = supervised_tokens(patient.samples.micro[0]) +
+                      supervised_tokens(patient.samples.micro[1])};
+    const at::Tensor loss = objective::forward_loss(context, patient.model.model,
+                                                    patient.samples.make(patient.samples.micro[1]));
     EXPECT_EQ(hunt.micro[1].pass.loss, loss.item<double>());
     for (const Trainable& trainable : patient.model.trainables)
       EXPECT_FALSE(trainable.tensor.grad().defined());

@@ -6,6 +6,7 @@
 
 #include "models/autocast.h"
 #include "models/lora/inject.h"
+#include "models/loss_sum.h"
 #include "models/ops/core/cpu_loops.h"
 #include "models/ops/core/gemm.h"
 #include "models/ops/core/precision.h"
@@ -198,7 +199,7 @@ TEST(Fp16TokenLogprobs,
 std::map<std::string, at::Tensor> gradients(Model& model, at::ScalarType compute, double scale) {
   for (auto& item : model->named_parameters()) item.value().mutable_grad() = at::Tensor();
   const ComputeDtypeGuard guard(compute);
-  (model->loss_sum(tiny_batch(model->config)) * scale).backward();
+  (test::loss_sum(model, tiny_batch(model->config)) * scale).backward();
   std::map<std::string, at::Tensor> result;
   for (auto& item : model->named_parameters()) {
     if (item.value().grad().defined())
@@ -290,7 +291,7 @@ TEST(Fp16Model, OverflowsBeyond65504AndOthersDoNot) {
   const auto finite = [&](at::ScalarType compute) {
     const ComputeDtypeGuard guard(compute);
     const at::NoGradGuard no_grad;
-    return at::isfinite(model->loss_sum(tiny_batch(model->config))).item<bool>();
+    return at::isfinite(test::loss_sum(model, tiny_batch(model->config))).item<bool>();
   };
   EXPECT_TRUE(finite(at::kFloat));
   EXPECT_TRUE(finite(at::kBFloat16));

@@ -3,6 +3,7 @@
 // on the CPU.
 #include "models/base/call.h"
 #include "models/lora/inject.h"
+#include "models/loss_sum.h"
 #include "models/ops/core/precision.h"
 #include "models/ops/elementwise/token_logprobs.h"
 #include "models/ops/linear/linear.h"
@@ -43,7 +44,7 @@ Measured measure(at::ScalarType stored) {
   CountingAllocator::reset_peak();
   Measured measured;
   {
-    const at::Tensor loss = model->loss_sum(batch);
+    const at::Tensor loss = test::loss_sum(model, batch);
     measured.between = CountingAllocator::live() - before;
     loss.backward();
     EXPECT_TRUE(at::isfinite(loss).item<bool>());

@@ -10,6 +10,7 @@
 
 #include <utility>
 
+#include "models/loss_sum.h"
 #include "src/data/batch.h"
 #include "src/train/explain/autograd_errors.h"
 #include "src/train/proof/proof_probe.h"
@@ -385,7 +386,7 @@ TEST_F(AutogradErrors, ExplainedFromTheErrorAlone) {
   plant(kLayers + "0.mlp.up_proj",
         [](Offender&, const at::Tensor& x, const at::Tensor& y) { return at::mm(x, y); });
   try {
-    model->loss_sum(collate({sample(1)}, layout->encode, at::kCPU));
+    test::loss_sum(model, collate({sample(1)}, layout->encode, at::kCPU));
     FAIL();
   } catch (const c10::Error& error) {
     const ErrorInfo info = explain_torch_error(error).info();

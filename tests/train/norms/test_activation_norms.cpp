@@ -11,6 +11,7 @@
 
 #include "models/layers/recompute.h"
 #include "models/lora/inject.h"
+#include "models/loss_sum.h"
 #include "src/train/norms/activation_norms.h"
 #include "src/train/run/trainer.h"
 #include "tests/models/tiny.h"
@@ -65,14 +66,14 @@ TEST(ActivationNorms, AreTheRootMeanSquareOverAllMicroBatches) {
     KeepOutputs keep;
     {
       const ObserveCalls observe(keep);
-      model->loss_sum(first);
-      model->loss_sum(second);
+      test::loss_sum(model, first);
+      test::loss_sum(model, second);
     }
     ActivationNorms norms;
     {
       const ObserveCalls observe(norms);
-      model->loss_sum(first);
-      model->loss_sum(second);
+      test::loss_sum(model, first);
+      test::loss_sum(model, second);
     }
     const std::vector<LayerValue> rms = norms.rms();
     // The tower's last layer is after the feature layer (-2) and does not run.
@@ -108,7 +109,7 @@ TEST(ActivationNorms, WhatIsRunAgainInTheBackwardPassIsNotCounted) {
          {static_cast<CallObserver*>(&norms), static_cast<CallObserver*>(&keep)}) {
       const ObserveCalls observe(*observer);
       const RecomputeGuard recompute(every);
-      model->loss_sum(batch).backward();
+      test::loss_sum(model, batch).backward();
     }
     EXPECT_EQ(keep.kept.at("language_model.model.layers.0").size(), every == 0 ? 1u : 2u)
         << "or there is nothing to test";
@@ -128,7 +129,7 @@ TEST(ActivationNorms, WhatIsNotFiniteShows) {
   ActivationNorms norms;
   {
     const ObserveCalls observe(norms);
-    model->loss_sum(test::tiny_batch(test::tiny_config()));
+    test::loss_sum(model, test::tiny_batch(test::tiny_config()));
   }
   const std::vector<LayerValue> rms = norms.rms();
   EXPECT_TRUE(std::isfinite(rms.at(3).value));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/loss_sum.h"
 #include "src/base/text.h"
 #include "src/train/proof/first_loss.h"
 #include "src/train/proof/first_loss_trials.h"
@@ -40,7 +41,7 @@ class FirstLossTest : public ::testing::Test {
         run_.probe.samples);
     int64_t supervised = 0;
     for (const data::Sample& sample : run_.probe.samples) supervised += sample.supervised();
-    const double loss = run_.model.model->loss_sum(batch).item<double>();
+    const double loss = test::loss_sum(run_.model.model, batch).item<double>();
     return measure_first_loss(run_.model.model, run_.probe, loss / static_cast<double>(supervised));
   }
   std::string said() { return join(judge_first_loss(measure(), {}), "\n"); }

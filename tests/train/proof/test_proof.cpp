@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "models/loss_sum.h"
 #include "src/data/batch.h"
 #include "src/train/inputs/run_model.h"
 #include "src/train/optim/adamw.h"
@@ -31,7 +32,7 @@ TEST_F(ProofTest, OneRowAModuleWithTheNormsOfAPlainBackwardPass) {
   adapt({"llm:all-linear"}, {"projector"}, /*projector_lr=*/3e-3);
   const Proof proof = prove();
   ASSERT_EQ(proof.rows.size(), 14u + 2u);
-  (model->loss_sum(collate(probe.samples, probe.encode, at::kCPU)) /
+  (test::loss_sum(model, collate(probe.samples, probe.encode, at::kCPU)) /
    static_cast<double>(probe.samples[0].supervised()))
       .backward();
   const auto norm = [&](const std::string& name) {

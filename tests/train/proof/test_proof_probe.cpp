@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "models/loss_sum.h"
 #include "src/data/batch.h"
 #include "src/train/inputs/run_inputs.h"
 #include "src/train/proof/adapter_watch.h"
@@ -201,7 +202,7 @@ TEST_F(Watch, ARealUpdateGivesEveryAAGradient) {
   for (int step = 0; step < 2; ++step) {
     EXPECT_FALSE(watch.satisfied());
     optimizer->drop_gradients();
-    model->loss_sum(collate(probe.samples, probe.encode, at::kCPU)).backward();
+    test::loss_sum(model, collate(probe.samples, probe.encode, at::kCPU)).backward();
     const GradVerdict verdict = check_gradients(optimizer->gradients(), 1, 0, at::Tensor());
     optimizer->step(1, verdict);
     const GradStats stats = read_stats(verdict);

@@ -127,7 +127,7 @@ TEST(BadRows, AGradientThatOverflowsNamesTheTokenWhoseLossItIsOf) {
   const Recipe recipe = run.recipe("out");
   train::Run made = make_run(open_inputs(recipe));
   const data::StepSamples samples = start_loader(made.inputs, 0)->next();
-  RowPasses passes{.pass = {.supervised = 1}, .parameters = {}};
+  RowPasses passes{.context = {}, .parameters = {}};
   for (const lora::Trainable& each : made.model.trainables)
     passes.parameters.push_back({each.name, each.tensor});
   EXPECT_TRUE(find_bad_rows(made.model.model, samples, {0}, passes).rows.empty());

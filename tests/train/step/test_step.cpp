@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "kernels/common/error.h"
+#include "models/loss_sum.h"
 #include "src/data/batch.h"
 #include "src/train/step/samples_ahead.h"
 #include "support/expect_error.h"
@@ -93,7 +94,7 @@ TEST_F(Step, LossIsTheMeanOverSupervisedTokensOfTheWholeGlobalBatch) {
   double sum = 0;
   for (const Sample& row : rows) {
     at::NoGradGuard no_grad;
-    sum += model->loss_sum(collate({row}, layout->encode, at::kCPU)).item<double>();
+    sum += test::loss_sum(model, collate({row}, layout->encode, at::kCPU)).item<double>();
   }
   EXPECT_NEAR(take({{rows[0]}, {rows[1]}}).loss, sum / 9, 1e-6);
 }

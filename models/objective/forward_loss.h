@@ -1,0 +1,33 @@
+// The forward pass of a batch, from the model's inputs to its loss. Everything that a pass depends
+// on, apart from the model and the batch, is in its context.
+#pragma once
+#include <ATen/core/ScalarType.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "models/family/model.h"
+#include "models/objective/objective.h"
+#include "models/ops/core/precision.h"
+
+namespace lft::objective {
+
+struct ForwardContext {
+  at::ScalarType compute = at::kFloat;               // dtype of the products
+  std::optional<ops::DropoutPosition> dropout = {};  // keys the masks; none: evaluation, no dropout
+  int64_t recompute = 0;             // activation checkpointing: every Nth block, 0: none
+  bool offload_activations = false;  // inputs of recomputed blocks wait in host memory
+  int64_t normaliser = 1;            // what the sum of the terms is divided by
+  at::Tensor* logprobs = nullptr;    // receives the supervised tokens' log-probabilities, detached
+  const Objective* objective = &supervised_nll();
+};
+
+/// Log-probabilities of the supervised tokens, float32 [k] (ModelImpl::supervised_logprobs).
+at::Tensor forward_logprobs(const ForwardContext& context, family::Model& model,
+                            const family::Batch& batch);
+/// The objective's terms of the batch / context.normaliser: a float32 scalar, with a graph where
+/// autograd's mode builds one.
+at::Tensor forward_loss(const ForwardContext& context, family::Model& model,
+                        const family::Batch& batch);
+
+}  // namespace lft::objective

@@ -1,0 +1,13 @@
+// The summed loss of a batch, under whatever guards the test has set.
+#pragma once
+#include "models/family/model.h"
+#include "models/objective/objective.h"
+
+namespace lft::test {
+
+template <class Model>
+at::Tensor loss_sum(const Model& model, const family::Batch& batch) {
+  return objective::supervised_nll().terms(model->supervised_logprobs(batch), batch);
+}
+
+}  // namespace lft::test
