@@ -5,7 +5,6 @@
 #include "src/base/errors.h"
 #include "src/base/hash.h"
 #include "src/base/text.h"
-#include "src/data/prepared_v1.h"
 #include "src/data/rows/row_reader.h"
 #include "src/data/store/packed_pixels.h"
 #include "src/data/store/record_file.h"
@@ -15,6 +14,51 @@
 
 namespace lft::data {
 namespace {
+
+/// kInput for a sample that could not be read when the data was prepared.
+[[noreturn]] void refuse_bad_row(const Row& row, const std::string& reason) {
+  refuse(ErrorKind::kInput, "a sample that was bad when the data was prepared",
+         row.where + " (id " + quote_text(row.id, 80) + ")", reason, {},
+         "mend it and run lft prepare again, or set data.on_bad_sample: skip");
+}
+
+/// kInput with each rule in which `stored`, of an index.json, differs from the run's.
+void check_made_for(const io::Json& stored, const EncodeOptions& options, const std::string& path) {
+  std::vector<std::string> found, expected;
+  io::Json wanted = sample_rules(options);
+  // Rows without any are the same whatever a run says of them.
+  if (stored.is_object() && stored.contains(kSpecialTokensRule))
+    wanted.emplace(kSpecialTokensRule, nullptr);
+  else
+    wanted.erase(kSpecialTokensRule);
+  if (stored.is_object() && stored.contains(kAlphaRule)) wanted.emplace(kAlphaRule, "drop");
+  for (const auto& [key, value] : wanted.items()) {
+    const io::Json other = stored.is_object() && stored.contains(key) ? stored[key] : io::Json();
+    if (other == value) continue;
+    found.push_back(key + " " + other.dump());
+    expected.push_back(key + " " + value.dump());
+  }
+  if (found.empty()) return;
+  refuse(ErrorKind::kInput, "the prepared data was made for other settings than this run's", path,
+         join(found), join(expected), "run lft prepare again with this recipe");
+}
+
+/// What the model takes on trust: ids below the vocabulary, image positions for the images.
+void check_prepared(const Sample& sample, const EncodeOptions& options, const std::string& where) {
+  int64_t image_positions = 0, expected = 0;
+  for (const int64_t id : sample.input_ids) {
+    if (id < 0 || id >= options.config.text.vocab)
+      refuse_damaged(where, "token id " + std::to_string(id),
+                     "below " + std::to_string(options.config.text.vocab));
+    image_positions += id == options.config.image_token;
+  }
+  for (const PixelImage& image : sample.images) expected += image.positions;
+  if (image_positions == expected) return;
+  refuse_damaged(where,
+                 std::to_string(image_positions) + " image positions for " +
+                     std::to_string(sample.images.size()) + " images",
+                 std::to_string(expected));
+}
 
 /// Files of records one after the other, numbered through.
 class RecordFiles {
@@ -162,12 +206,6 @@ bool is_prepared(const std::string& path) {
          io::read_file(index, kMostIndexBytes).find("\"lft_prepared\"") != std::string::npos;
 }
 
-void refuse_bad_row(const Row& row, const std::string& reason) {
-  refuse(ErrorKind::kInput, "a sample that was bad when the data was prepared",
-         row.where + " (id " + quote_text(row.id, 80) + ")", reason, {},
-         "mend it and run lft prepare again, or set data.on_bad_sample: skip");
-}
-
 io::Json sample_rules(const EncodeOptions& options) {
   const bool is_form = text::is_named_form(options.chat->name());
   io::Json made = {{"template", is_form ? options.chat->name() : "jinja"},
@@ -186,42 +224,6 @@ io::Json sample_rules(const EncodeOptions& options) {
   return made;
 }
 
-void check_made_for(const io::Json& stored, const EncodeOptions& options, const std::string& path) {
-  std::vector<std::string> found, expected;
-  io::Json wanted = sample_rules(options);
-  // Rows without any are the same whatever a run says of them.
-  if (stored.is_object() && stored.contains(kSpecialTokensRule))
-    wanted.emplace(kSpecialTokensRule, nullptr);
-  else
-    wanted.erase(kSpecialTokensRule);
-  if (stored.is_object() && stored.contains(kAlphaRule)) wanted.emplace(kAlphaRule, "drop");
-  for (const auto& [key, value] : wanted.items()) {
-    const io::Json other = stored.is_object() && stored.contains(key) ? stored[key] : io::Json();
-    if (other == value) continue;
-    found.push_back(key + " " + other.dump());
-    expected.push_back(key + " " + value.dump());
-  }
-  if (found.empty()) return;
-  refuse(ErrorKind::kInput, "the prepared data was made for other settings than this run's", path,
-         join(found), join(expected), "run lft prepare again with this recipe");
-}
-
-void check_prepared(const Sample& sample, const EncodeOptions& options, const std::string& where) {
-  int64_t image_positions = 0, expected = 0;
-  for (const int64_t id : sample.input_ids) {
-    if (id < 0 || id >= options.config.text.vocab)
-      refuse_damaged(where, "token id " + std::to_string(id),
-                     "below " + std::to_string(options.config.text.vocab));
-    image_positions += id == options.config.image_token;
-  }
-  for (const PixelImage& image : sample.images) expected += image.positions;
-  if (image_positions == expected) return;
-  refuse_damaged(where,
-                 std::to_string(image_positions) + " image positions for " +
-                     std::to_string(sample.images.size()) + " images",
-                 std::to_string(expected));
-}
-
 std::unique_ptr<Dataset> open_prepared(const std::string& path, const EncodeOptions& options) {
   if (!is_prepared(path)) {
     refuse(ErrorKind::kInput, "a directory that lft prepare did not write", path,
@@ -231,10 +233,9 @@ std::unique_ptr<Dataset> open_prepared(const std::string& path, const EncodeOpti
   const std::string where = path + "/index.json", text = io::read_file(where, kMostIndexBytes);
   const io::Json index = io::parse_json(text, where);
   const io::Json version = index.is_object() ? index.value("lft_prepared", io::Json()) : io::Json();
-  if (version == 1) return open_prepared_v1(path, options);
   if (version != kPreparedVersion) {
     refuse_damaged(where, "lft_prepared " + (version.is_null() ? "absent" : version.dump()),
-                   "1 or " + std::to_string(kPreparedVersion));
+                   std::to_string(kPreparedVersion));
   }
   return std::make_unique<PreparedDataset>(path, options, text);
 }

@@ -6,8 +6,7 @@
 // are as store/stored_sample.h packs them, with their rows, and their records have their lengths;
 // images, each once whoever shows it, as store/packed_pixels.h packs them. Opening reads index.json
 // and the shards' headers; a shard's records are compared with index.json when the first of them is
-// asked for, a sample's or an image's bytes with its record whenever they are read. Version 1 is in
-// prepared_v1.h.
+// asked for, a sample's or an image's bytes with its record whenever they are read.
 #pragma once
 #include <memory>
 #include <string>
@@ -33,11 +32,5 @@ inline constexpr char kAlphaRule[] = "alpha";                           // where
 bool is_prepared(const std::string& path);
 /// "shard-00000.safetensors".
 std::string shard_name(const std::string& kind, size_t number);
-/// kInput for a sample that could not be read when the data was prepared.
-[[noreturn]] void refuse_bad_row(const Row& row, const std::string& reason);
-/// kInput with each rule in which `stored`, of an index.json, differs from the run's.
-void check_made_for(const io::Json& stored, const EncodeOptions& options, const std::string& path);
-/// What the model takes on trust: ids below the vocabulary, image positions for the images.
-void check_prepared(const Sample& sample, const EncodeOptions& options, const std::string& where);
 
 }  // namespace lft::data

@@ -223,35 +223,14 @@ TEST(Prepared, AnImageIsStoredOnce) {
   EXPECT_TRUE(prepared->any_image());
 }
 
-#if LFT_HAVE_OPENCV
-/// What version 1 wrote is read as it was, from tests/goldens/prepared_v1, which that version made
-/// of the rows beside it.
-TEST(Prepared, Version1IsRead) {
-  const std::string golden = std::string(LFT_SOURCE_DIR) + "/tests/goldens/prepared_v1/";
-  const ByteTokenizer tokenizer;
-  EncodeOptions options = small_options();
-  const auto direct =
-      open_dataset(golden + "images/data.json", golden + "images/img", tokenizer, options);
-  const auto prepared = open_dataset(golden + "images", "", tokenizer, options);
-  ASSERT_EQ(prepared->size(), 8);
-  for (int64_t i = 0; i < 8; ++i) {
-    expect_same(prepared->get(i), direct->get(i));
-    EXPECT_EQ(row_to_json(prepared->row(i))["messages"], row_to_json(direct->row(i))["messages"]);
-    EXPECT_EQ(prepared->length(i).values, direct->length(i).values);
-  }
-  // It becomes version 2, with the same samples.
+TEST(Prepared, AnotherVersionIsRefused) {
   const TempDir dir;
-  prepare_dataset(*prepared, options, dir.file("p"));
-  const auto again = open_dataset(dir.file("p"), "", tokenizer, options);
-  for (int64_t i = 0; i < 8; ++i) expect_same(again->get(i), direct->get(i));
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "d.jsonl:2",
-                   open_dataset(golden + "bad", "", tokenizer, options));
-  options.skip_bad = true;
-  const auto bad = open_dataset(golden + "bad", "", tokenizer, options);
-  EXPECT_EQ(bad->get(3).id, "d");
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "without a dialogue", bad->get(1));
+  const ByteTokenizer tokenizer;
+  const EncodeOptions options = small_options();
+  dir.write("p/index.json", R"({"lft_prepared": 1, "samples": 8})");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "lft_prepared 1",
+                   open_dataset(dir.file("p"), "", tokenizer, options));
 }
-#endif
 
 TEST(Prepared, BadRowsKeepTheirPlaceUnderSkip) {
   const TempDir dir;

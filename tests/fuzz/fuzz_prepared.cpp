@@ -1,8 +1,6 @@
-// The first byte says what the others stand for. Of version 1: 'i' a merge patch to index.json, 'r'
-// rows.jsonl (index.json has its hash then), 's' the shard. Of version 2: 'j' a merge patch to
-// index.json, 't' and 'u' changes of single bytes of the shard of samples or of images (two bytes
-// of place and what it is combined with), 'p' a packed sample, 'x' packed pixels.
-#include "src/base/hash.h"
+// The first byte says what the others stand for: 'j' a merge patch to index.json, 't' and 'u'
+// changes of single bytes of the shard of samples or of images (two bytes of place and what it is
+// combined with), 'p' a packed sample, 'x' packed pixels.
 #include "src/data/prepared.h"
 #include "src/data/store/packed_pixels.h"
 #include "src/data/store/stored_sample.h"
@@ -45,36 +43,6 @@ class TwoSamples : public Dataset {
   std::string hash() const override { return ""; }
 };
 
-/// The directory that is read.
-struct Folder : MemoryFolder {
-  EncodeOptions options = test::small_options();
-  Folder() { options.skip_bad = true; }
-};
-
-/// As version 1 wrote it of TwoSamples.
-struct Version1 : Folder {
-  Json index;
-  std::string rows, shard;
-
-  Version1() {
-    const std::string corpus = std::string(LFT_SOURCE_DIR) + "/tests/fuzz/corpus/prepared/";
-    rows = read_file(corpus + "good_rows").substr(1);
-    shard = read_file(corpus + "good_shard").substr(1);
-    index = {{"lft_prepared", 1},
-             {"made_for", sample_rules(options)},
-             {"rows_sha256", sha256(rows)},
-             {"shards", {{{"samples", 2}, {"sha256", ""}}}}};
-  }
-  void fill(char which, std::string_view bytes) {
-    Json changed = index;
-    if (which == 'i') changed.merge_patch(parse_json(bytes, "patch"));
-    if (which == 'r') changed["rows_sha256"] = sha256(bytes);
-    put("index.json", changed.dump());
-    put("rows.jsonl", which == 'r' ? bytes : rows);
-    put("shard-00000.safetensors", which == 's' ? bytes : shard);
-  }
-};
-
 std::string with_changes(std::string bytes, std::string_view changes) {
   for (size_t i = 0; i + 3 <= changes.size(); i += 3) {
     const auto high = static_cast<uint8_t>(changes[i]), low = static_cast<uint8_t>(changes[i + 1]);
@@ -84,12 +52,14 @@ std::string with_changes(std::string bytes, std::string_view changes) {
   return bytes;
 }
 
-/// What lft prepare writes of them now.
-struct Version2 : Folder {
+/// The directory that is read: what lft prepare writes of them, with changes.
+struct Folder : MemoryFolder {
+  EncodeOptions options = test::small_options();
   test::TempDir written;
   Json index;
 
-  Version2() {
+  Folder() {
+    options.skip_bad = true;
     prepare_dataset(TwoSamples(), options, written.path());
     index = read_json_file(written.file("index.json"));
   }
@@ -146,17 +116,14 @@ bool packed_pixels(std::string_view bytes) {
 }  // namespace
 
 bool prepared(std::string_view bytes) {
-  static Version1 first;
-  static Version2 second;
+  static Folder folder;
   const char which = bytes.empty() ? ' ' : bytes[0];
   const std::string_view rest = bytes.substr(bytes.empty() ? 0 : 1);
   if (which == 'p') return packed_sample(rest);
   if (which == 'x') return packed_pixels(rest);
   bool all = false;
-  const bool is_second = which == 'j' || which == 't' || which == 'u';
   const bool opens = reads(ErrorKind::kInput, [&] {
-    is_second ? second.fill(which, rest) : first.fill(which, rest);
-    const Folder& folder = is_second ? static_cast<Folder&>(second) : first;
+    folder.fill(which, rest);
     all = read_samples(*open_prepared(folder.path(), folder.options));
   });
   return opens && all;

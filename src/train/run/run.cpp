@@ -12,7 +12,6 @@
 #include "src/base/log.h"
 #include "src/base/sum_tree.h"
 #include "src/data/batch.h"
-#include "src/text/tokenizer_parts.h"
 #include "src/train/inputs/init_checkpoint.h"
 #include "src/train/inputs/moved_end.h"
 #include "src/train/machine/device.h"
@@ -166,15 +165,6 @@ Restart find_restart(RunInputs& inputs, dist::Ranks* ranks) {
   const io::Json digest = checkpoint.identity.value(kBaseDigest, io::Json("unknown"));
   io::Json identity =
       run_identity(inputs, digest.is_string() ? digest.get<std::string>() : digest.dump());
-  if (checkpoint.identity.contains("tokenizer")) {
-    warning(
-        "an older lft saved this checkpoint and recorded less: the images, the processor, every "
-        "byte of the base and the tokenizer beyond a sample text are not compared");
-    identity = {{"base", identity["base"]},
-                {"data", identity["data"]},
-                {"tokenizer", inputs.data.encode.tokenizer_parts.at(text::kSampleIdsPart)},
-                {kWorldSize, identity[kWorldSize]}};
-  }
   const int64_t saved_by = checkpoint.identity.value(kWorldSize, int64_t{1});
   identity[kWorldSize] = saved_by;
   checkpoint::check_identity(checkpoint, identity, inputs.recipe);

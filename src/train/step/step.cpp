@@ -231,12 +231,6 @@ void conclude(StepOutcome& outcome, const LossScaler& scaler, StepState& state) 
 
 }  // namespace
 
-int64_t supervised_tokens(const std::vector<data::Sample>& samples) {
-  int64_t count = 0;
-  for (const data::Sample& sample : samples) count += sample.supervised();
-  return count;
-}
-
 std::vector<std::string> sample_ids(const data::StepSamples& samples) {
   std::vector<std::string> ids;
   for (const auto& micro : samples.micro) {

@@ -106,7 +106,6 @@ StepOutcome train_step(const Learner& learner, const StepOptions& options,
 /// caller's.
 objective::ForwardContext step_context(const StepOptions& options, const StepState& state);
 
-int64_t supervised_tokens(const std::vector<data::Sample>& samples);
 std::vector<std::string> sample_ids(const data::StepSamples& samples);
 
 }  // namespace lft::train

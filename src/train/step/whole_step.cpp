@@ -15,12 +15,6 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WholeStep, ids, rows, skipped, supervised, to
 
 namespace {
 
-int64_t supervised_in(const std::vector<data::Sample>& samples) {
-  int64_t count = 0;
-  for (const data::Sample& sample : samples) count += sample.supervised();
-  return count;
-}
-
 std::string as_text(const io::Json& json) {
   return json.dump(-1, ' ', false, io::Json::error_handler_t::replace);
 }
@@ -70,6 +64,12 @@ at::Tensor tensor_of(const std::vector<uint64_t>& bits) {
 
 }  // namespace
 
+int64_t supervised_tokens(const std::vector<data::Sample>& samples) {
+  int64_t count = 0;
+  for (const data::Sample& sample : samples) count += sample.supervised();
+  return count;
+}
+
 int64_t WholeStep::most_rows() const { return rows.empty() ? 0 : std::ranges::max(rows); }
 
 objective::GlobalBatchCounts WholeStep::counts() const {
@@ -81,7 +81,7 @@ WholeStep whole_step(const data::StepSamples& samples) {
   whole.skipped = samples.skipped;
   for (const std::vector<data::Sample>& micro : samples.micro) {
     whole.rows.push_back(std::ssize(micro));
-    whole.supervised += supervised_in(micro);
+    whole.supervised += supervised_tokens(micro);
     for (const data::Sample& sample : micro) {
       whole.ids.push_back(sample.id);
       whole.tokens += std::ssize(sample.input_ids);

@@ -16,6 +16,8 @@
 
 namespace lft::train {
 
+int64_t supervised_tokens(const std::vector<data::Sample>& samples);
+
 struct WholeStep {
   std::vector<std::string> ids;      // of all samples, in order
   std::vector<int64_t> rows;         // of each micro-batch, in order

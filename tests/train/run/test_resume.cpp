@@ -292,20 +292,12 @@ TEST_F(ResumeGuards, AChangedProcessorIsRefusedByName) {
   EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "image mean and std: stored", resume(recipe_));
 }
 
-/// Before the tokenizer's parts, the images and the base's bytes were recorded.
-TEST_F(ResumeGuards, ACheckpointOfAnOlderLftIsComparedByWhatItRecords) {
+TEST_F(ResumeGuards, ACheckpointThatRecordsLessIsRefused) {
   const std::string dir = recipe_.output_dir + "/checkpoints";
   Checkpoint checkpoint = load_checkpoint(dir + "/step-3");
-  Json& identity = checkpoint.identity;
-  identity = {{"base", identity["base"]},
-              {"data", identity["data"]},
-              {"tokenizer", identity["tokenizer: ids of a sample text"]},
-              {"world_size", 1}};
+  checkpoint.identity.erase("tokenizer: ids of a sample text");
   save_checkpoint(dir, checkpoint, 3);
-  EXPECT_EQ(resume(recipe_), 0);
-  identity["tokenizer"] = "other";
-  save_checkpoint(dir, checkpoint, 3);
-  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "tokenizer: stored \"other\"", resume(recipe_));
+  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "which recorded less", resume(recipe_));
 }
 
 TEST_F(ResumeGuards, ATokenizerThatIsOnlySpelledOtherwiseIsTheSame) {
