@@ -45,9 +45,7 @@ struct ValidateArgs {
 /// How to look at the first image that shows little; empty where every image is as it should be.
 std::string look_command(const debug::DataReport& report, const std::string& recipe) {
   for (const auto& [fault, problems] : report.first) {
-    if (fault != debug::DataFault::kWhiteImage && fault != debug::DataFault::kBlankImage &&
-        fault != debug::DataFault::kNarrowImage && fault != debug::DataFault::kDamagedScan)
-      continue;
+    if (fault < debug::DataFault::kWhiteImage) continue;
     const debug::DataProblem& first = problems.front();
     const std::string row = first.id.empty() ? first.where : first.id;
     return "lft preview " + shell_word(recipe) + " --row " + shell_word(row) + " --html row.html";

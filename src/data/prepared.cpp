@@ -19,14 +19,14 @@ namespace {
 [[noreturn]] void refuse_bad_row(const Row& row, const std::string& reason) {
   refuse(ErrorKind::kInput, "a sample that was bad when the data was prepared",
          row.where + " (id " + quote_text(row.id, 80) + ")", reason, {},
-         "mend it and run lft prepare again, or set data.on_bad_sample: skip");
+         "fix it and run lft prepare again, or set data.on_bad_sample: skip");
 }
 
 /// kInput with each rule in which `stored`, of an index.json, differs from the run's.
 void check_made_for(const io::Json& stored, const EncodeOptions& options, const std::string& path) {
   std::vector<std::string> found, expected;
   io::Json wanted = sample_rules(options);
-  // Rows without any are the same whatever a run says of them.
+  // Rows without special tokens in a text are the same under every setting.
   if (stored.is_object() && stored.contains(kSpecialTokensRule))
     wanted.emplace(kSpecialTokensRule, nullptr);
   else

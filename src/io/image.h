@@ -69,8 +69,8 @@ RgbImage decode_image(std::string_view bytes, const std::string& where,
 /// expand2square makes. It takes no more memory than the square and header.beside.
 RgbImage decode_square(std::string_view bytes, const std::string& where,
                        const std::array<uint8_t, 3>& background, const ImageLimits& limits = {});
-/// Throws where decode_image throws, with the same error; else the size it would give. Faster: a
-/// JPEG's bytes are all read, its pixels not all made.
+/// Throws where decode_image throws, with the same error; else the size it would give, and damage
+/// that it would read past. Faster: a JPEG's bytes are all read, its pixels not all made.
 ImageCheck check_image(std::string_view bytes, const std::string& where,
                        const ImageLimits& limits = {});
 /// `name` under `root`, resolved; it need not exist. kInput for a URL, for no file name, and

@@ -27,6 +27,23 @@ class TinySteps : public ::testing::Test {
     state = {};
   }
 
+  /// load(), with adapters and a trained projector, the same each time. B is not zero, so that A
+  /// learns from the first step.
+  void build(double clip = 0, double lr = 1e-2) {
+    load();
+    inject_lora(select_sites(linear_sites(*model), {"llm:all-linear"}),
+                {.rank = 4, .alpha = 8, .dropout = 0}, 7);
+    trainables = make_trainable(*model, {"projector"});
+    const at::NoGradGuard no_grad;
+    for (Trainable& trainable : trainables) {
+      if (trainable.name.find("lora_B") != std::string::npos) trainable.tensor.fill_(0.02);
+    }
+    optimizer =
+        std::make_unique<Optimizer>(trainables, param_groups(trainables, lr, -1), make_adamw({}));
+    options.clip_grad_norm = clip;
+    scaler = LossScaler({.enabled = false});
+  }
+
   StepOutcome take(std::vector<std::vector<Sample>> micro) {
     StepSamples samples;
     samples.micro = std::move(micro);

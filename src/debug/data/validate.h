@@ -12,7 +12,8 @@
 
 namespace lft::debug {
 
-/// In the order in which they are reported; from kTruncated on they are warnings.
+/// In the order in which they are reported; from kTruncated on they are warnings, and from
+/// kWhiteImage on they concern an image that is read.
 enum class DataFault {
   kFile,
   kRow,

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <utility>
 
 namespace lft::text {
 namespace {
@@ -16,7 +18,7 @@ using jinja::ListObject;
 using jinja::Text;
 using jinja::Value;
 
-Value key(const char* name) { return Value::of(Text(name)); }
+Value key(std::string name) { return Value::of(Text(std::move(name))); }
 
 /// Makes values, and with each its owner: a value's source is its owner's place.
 class InputWriter {
@@ -70,12 +72,12 @@ class InputWriter {
   std::vector<ValueOwner>& owners_;
 };
 
-/// Nobody's words, so that the usual roles share their values.
+/// A role is nobody's words: it has no source, and the usual roles share their values.
 Value role_value(const std::string& role) {
   thread_local const std::array kRoles = {key("user"), key("assistant"), key("system"),
                                           key("tool")};
   const auto known = std::ranges::find(kRoles, role, &Value::bytes);
-  return known != kRoles.end() ? *known : key(role.c_str());
+  return known != kRoles.end() ? *known : key(role);
 }
 
 Value content_of(const Message& message, bool as_list, ValueOwner words, InputWriter& writer) {
@@ -108,7 +110,7 @@ Value message_value(const Message& message, int32_t number, const ContentForm& f
     if (!message.reasoning.empty()) {
       made.add(kReasoning, writer.text(message.reasoning, words));
       if (!message.reasoning_key.empty() && message.reasoning_key != "reasoning_content")
-        made.add(key(message.reasoning_key.c_str()), writer.text(message.reasoning, words));
+        made.add(key(message.reasoning_key), writer.text(message.reasoning, words));
     }
     if (!message.tool_calls.empty())
       made.add(kCalls, writer.json(Json::parse(message.tool_calls), words));
@@ -130,7 +132,7 @@ TemplateConstants template_constants(const Json& values) {
   for (const auto& [name, value] : values.items()) {
     int32_t nobody = -1;
     if (std::ranges::find(kOwn, name) == kOwn.end())
-      constants.emplace_back(key(name.c_str()), Value::from_json(value, &nobody));
+      constants.emplace_back(key(name), Value::from_json(value, &nobody));
   }
   return constants;
 }

@@ -1,15 +1,12 @@
 #include "src/train/run/loss_moved.h"
 
-#include <ATen/core/grad_mode.h>
-
 #include <cmath>
 #include <sstream>
 
-#include "models/objective/forward_loss.h"
 #include "src/base/text.h"
-#include "src/data/batch.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
+#include "src/train/proof/first_loss.h"
 
 namespace lft::train {
 namespace {
@@ -42,17 +39,6 @@ double first_probe_loss(const Run& run) {
   return json.is_object() && json.contains(loss) && json[loss].is_number()
              ? json[loss].get<double>()
              : NAN;
-}
-
-/// Of the same rows now.
-double probe_loss(Run& run) {
-  const at::NoGradGuard no_grad;
-  const family::Batch batch = data::make_batch(
-      {.encode = run.probe.encode, .device = run.probe.device, .packed = run.probe.packed},
-      run.probe.samples);
-  return objective::forward_loss({.compute = run.state.compute}, run.model.model, batch)
-             .item<double>() /
-         static_cast<double>(supervised_tokens(run.probe.samples));
 }
 
 }  // namespace
@@ -96,7 +82,9 @@ std::optional<ErrorInfo> judge_learning(Run& run) {
   const std::vector<double> losses = step_losses(metrics);
   if (!recipe.lora.init_from.empty() || losses.size() < kFewestSteps) return std::nullopt;
   std::string found = judge_losses(losses);
-  if (found.empty()) found = judge_probe(first_probe_loss(run), probe_loss(run));
+  if (found.empty())
+    found = judge_probe(first_probe_loss(run), mean_loss(run.model.model, run.probe,
+                                                         run.probe.samples, run.state.compute));
   if (found.empty()) return std::nullopt;
   return ErrorInfo{.what = "the loss of the run's own training rows has not moved",
                    .where = "the " + std::to_string(losses.size()) + " steps of " + metrics,

@@ -38,21 +38,7 @@ class PairLogistic : public objective::Objective {
 
 class ObjectiveOfPairs : public TinySteps {
  protected:
-  void build() {
-    load();
-    inject_lora(select_sites(linear_sites(*model), {"llm:all-linear"}),
-                {.rank = 4, .alpha = 8, .dropout = 0}, 7);
-    trainables = make_trainable(*model, {"projector"});
-    const at::NoGradGuard no_grad;
-    for (Trainable& trainable : trainables) {
-      if (trainable.name.find("lora_B") != std::string::npos) trainable.tensor.fill_(0.02);
-    }
-    optimizer =
-        std::make_unique<Optimizer>(trainables, param_groups(trainables, 1e-2, -1), make_adamw({}));
-    options.clip_grad_norm = 0;
-    options.objective = &pairs_;
-    scaler = LossScaler({.enabled = false});
-  }
+  ObjectiveOfPairs() { options.objective = &pairs_; }
 
   static std::vector<Sample> rows() {
     std::vector<Sample> rows;

@@ -23,23 +23,6 @@ const LoaderOptions kInOrder = {.batch_size = 2, .grad_accum = 2, .workers = 0, 
 
 class Step : public TinySteps {
  protected:
-  /// A fresh model with the same weights and adapters each time; B is not zero, so that A learns
-  /// from the first step.
-  void build(double clip = 0, double lr = 1e-2) {
-    load();
-    inject_lora(select_sites(linear_sites(*model), {"llm:all-linear"}),
-                {.rank = 4, .alpha = 8, .dropout = 0}, 7);
-    trainables = make_trainable(*model, {"projector"});
-    at::NoGradGuard no_grad;
-    for (Trainable& trainable : trainables) {
-      if (trainable.name.find("lora_B") != std::string::npos) trainable.tensor.fill_(0.02);
-    }
-    optimizer =
-        std::make_unique<Optimizer>(trainables, param_groups(trainables, lr, -1), make_adamw({}));
-    options.clip_grad_norm = clip;
-    scaler = LossScaler({.enabled = false});
-  }
-
   static Sample sample(uint64_t seed, int64_t length, int64_t supervised) {
     return test::image_sample(seed, length, supervised);
   }
