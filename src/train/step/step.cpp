@@ -122,11 +122,10 @@ class MicroBatches {
     at::Tensor loss;
     try {
       const ops::DirectGradientsGuard direct;
-      family::Batch batch = make();
       if (reaches && passes_ != nullptr) {
-        loss = passes_->run(std::move(batch), context, scaler.seed());
+        loss = passes_->run(make(), context, scaler.seed());
       } else {
-        loss = objective::forward_loss(context, model, batch);
+        loss = objective::forward_loss(context, model, make());  // frees the batch's pixels
         if (reaches) scaler.scale(loss).backward();
       }
     } catch (const std::exception& error) {
