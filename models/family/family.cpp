@@ -2,9 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "kernels/common/error.h"
-#include "models/family/gguf_form.h"
-
 namespace lft::family {
 
 nlohmann::json Family::processor_fitted(const ModelConfig& /*config*/, const nlohmann::json& file,
@@ -12,16 +9,7 @@ nlohmann::json Family::processor_fitted(const ModelConfig& /*config*/, const nlo
   return file;
 }
 
-std::string Family::unserved(Server server, const ModelConfig& /*config*/) const {
-  return server == Server::kSglang ? "SGLang 0.5.23 loads no " + name() + " in Hugging Face layout"
-                                   : "lft writes no GGUF of a " + name();
-}
-
-GgufForm Family::gguf(const ModelConfig& /*config*/) const {
-  throw Error(ErrorKind::kInternal, "no GGUF form of " + name());
-}
-
-ImagePlan ordinary_image(const ModelConfig& config) {
+ImagePlan reference_image_plan(const ModelConfig& config) {
   const nlohmann::json nothing = nlohmann::json::object();
   std::vector<std::string> notices;
   const ImageRules rules{.fit = config.family->defaults(config, nothing).image_fit};

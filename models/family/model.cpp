@@ -49,14 +49,15 @@ ImageFeatures join_features(const std::vector<ImageFeatures>& parts) {
   if (parts.empty()) return {};
   if (parts.size() == 1) return parts.front();
   std::vector<at::Tensor> features;
-  std::vector<std::vector<at::Tensor>> deep(parts.front().deep_kd.size());
+  std::vector<std::vector<at::Tensor>> deep(parts.front().deepstack_features_kd.size());
   for (const ImageFeatures& part : parts) {
     features.push_back(part.features_kd);
     for (size_t layer = 0; layer < deep.size(); ++layer)
-      deep[layer].push_back(part.deep_kd.at(layer));
+      deep[layer].push_back(part.deepstack_features_kd.at(layer));
   }
-  ImageFeatures all{.features_kd = at::cat(features), .deep_kd = {}};
-  for (const std::vector<at::Tensor>& layer : deep) all.deep_kd.push_back(at::cat(layer));
+  ImageFeatures all{.features_kd = at::cat(features), .deepstack_features_kd = {}};
+  for (const std::vector<at::Tensor>& layer : deep)
+    all.deepstack_features_kd.push_back(at::cat(layer));
   return all;
 }
 
@@ -113,7 +114,7 @@ llama::DecoderInput ModelImpl::embed(const Batch& batch, const ImageFeatures* kn
   const ImageFeatures found = known != nullptr ? *known : image_features(batch);
   expect_dims(found.features_kd, "projected image features",
               {{"k", expected}, {"d", embeds.size(2)}});
-  input.deep_kd = found.deep_kd;
+  input.deepstack_features_kd = found.deepstack_features_kd;
   input.deep_places_k = ops::copy_to_device(places, device());
   input.embeds_btd =
       embeds.flatten(0, 1)

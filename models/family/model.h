@@ -15,8 +15,9 @@ namespace lft::family {
 
 /// Of all images of a batch, in order.
 struct ImageFeatures {
-  at::Tensor features_kd;           // [image positions, d]
-  std::vector<at::Tensor> deep_kd;  // each the same shape: added after decoder layer 0, 1, ...
+  at::Tensor features_kd;  // [image positions, d]
+  std::vector<at::Tensor>
+      deepstack_features_kd;  // each the same shape: added after decoder layer 0, 1, ...
 };
 /// Of several batches, one after the other.
 ImageFeatures join_features(const std::vector<ImageFeatures>& parts);

@@ -55,43 +55,6 @@ void TensorList::decoder(const llama::LlamaConfig& c) {
   if (!c.tie_embeddings) add("language_model.lm_head.weight", {c.vocab, c.hidden});
 }
 
-std::string canonical_of_parts(std::string_view name) {
-  std::string_view rest, inner;
-  if (strip(name, "model", &rest)) {  // transformers >= 4.52
-    if (strip(rest, "language_model", &inner)) return joined("language_model.model", inner);
-    if (strip(rest, "multi_modal_projector", &inner) || strip(rest, "vision_tower", &inner))
-      return canonical_of_parts(rest);
-    return "";
-  }
-  if (strip(name, "lm_head", &rest)) return joined("language_model.lm_head", rest);
-  if (strip(name, "language_model", &rest)) {
-    return strip(rest, "model", &inner) || strip(rest, "lm_head", &inner) ? std::string(name) : "";
-  }
-  if (strip(name, "multi_modal_projector", &rest)) return std::string(name);
-  if (!strip(name, "vision_tower", &rest)) return "";
-  if (rest.empty() || strip(rest, "vision_model", &inner)) return std::string(name);
-  for (const char* part : {"embeddings", "pre_layrnorm", "encoder", "post_layernorm",
-                           "head"}) {  // transformers >= 5.6
-    if (strip(rest, part, &inner)) return joined("vision_tower.vision_model", rest);
-  }
-  return "";
-}
-
-std::string peft_name_of_parts(const std::string& canonical) {
-  std::string_view rest;
-  if (strip(canonical, "language_model.model", &rest)) return joined("model.language_model", rest);
-  if (strip(canonical, "language_model.lm_head", &rest)) return joined("lm_head", rest);
-  return "model." + canonical;
-}
-
-std::string whole_name_of_parts(const std::string& canonical) {
-  constexpr std::string_view kOld = "vision_tower.vision_model.";
-  std::string name = peft_name_of_parts(canonical);
-  if (const size_t at = name.find(kOld); at != std::string::npos)
-    name.replace(at, kOld.size(), "vision_tower.");
-  return name;
-}
-
 bool strip(std::string_view name, std::string_view head, std::string_view* rest) {
   if (!name.starts_with(head)) return false;
   if (name.size() == head.size()) {

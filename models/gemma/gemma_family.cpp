@@ -3,9 +3,22 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "models/family/model.h"
+#include "models/gemma/gemma.h"
 #include "models/gemma/gemma_images.h"
+#include "models/gemma/gemma_names.h"
+#include "models/siglip/siglip_names.h"
 
 namespace lft::gemma {
+
+// The decoder's masks depend on where a batch has its images and sequences.
+GemmaFamily::GemmaFamily()
+    : Family(
+          {.name = "Gemma 3",
+           .names = checkpoint_names(),
+           .processor_mark = "<start_of_image>",
+           .placeholder = "<start_of_image>",
+           .why_not_graphable = "images of Gemma 3 see themselves whole, by masks of each pass"}) {}
 
 const GemmaFamily& gemma_family() {
   static const GemmaFamily family;
@@ -31,40 +44,17 @@ std::string GemmaFamily::fingerprint(const family::ModelConfig& config) const {
   return out.str();
 }
 
-std::string GemmaFamily::transformers_class(const family::ModelConfig&) const {
-  return "Gemma3ForConditionalGeneration";
-}
-
-family::Tower GemmaFamily::vision(const family::ModelConfig& config) const {
-  const clip::ClipConfig& v = fields(config).vision;
-  const std::string root = "vision_tower.vision_model.";
-  return {.label = "vision tower",
-          .layers = root + "encoder.layers.",
-          .count = v.layers,
-          .width = v.hidden,
-          .inner = v.intermediate,
-          .heads = v.heads,
-          .kv_heads = v.heads,
-          .head_dim = v.hidden / v.heads,
-          .qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
-          .o = "self_attn.out_proj",
-          .mlp_in = {"mlp.fc1"},
-          .mlp_out = "mlp.fc2",
-          .norms = {"layer_norm1", "layer_norm2"},
-          .tables = {root + "embeddings.patch_embedding.weight",
-                     root + "embeddings.position_embedding.weight"}};
-}
-
-family::ProjectorShape GemmaFamily::projector(const family::ModelConfig& config) const {
-  return {{{.name = "multi_modal_projector.mm_input_projection_weight",
-            .in = fields(config).vision.hidden,
-            .out = config.text.hidden,
-            .bare = true}}};
-}
-
-/// The decoder's masks are made of where a pass has its images and its sequences.
-std::string GemmaFamily::unlike_passes() const {
-  return "images of " + name() + " see themselves whole, by masks of each pass";
+family::ModelLayout GemmaFamily::layout(const family::ModelConfig& config) const {
+  const GemmaFields& own = fields(config);
+  family::ModelLayout layout;
+  layout.vision = siglip::tower_of(own.vision, kTowerNames, own.vision.layers);
+  layout.projector = {{{.name = "multi_modal_projector.mm_input_projection_weight",
+                        .in = own.vision.hidden,
+                        .out = config.text.hidden,
+                        .bare = true}}};
+  layout.tensors = list_tensors(config, layout.projector);
+  if (own.vision_head) layout.unused_modules = {"vision_tower.vision_model.head"};
+  return layout;
 }
 
 family::FamilyDefaults GemmaFamily::defaults(const family::ModelConfig&,

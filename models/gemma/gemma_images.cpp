@@ -8,6 +8,7 @@
 
 #include "kernels/common/error.h"
 #include "models/image/image.h"
+#include "models/image/image_resize.h"
 
 namespace lft::gemma {
 namespace {

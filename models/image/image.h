@@ -20,19 +20,4 @@ struct Size {
   bool operator==(const Size&) const = default;
 };
 
-/// [1, 3, height, width] over the same bytes, in channels_last layout: no copy.
-at::Tensor as_tensor(const View& image);
-
-/// Antialiased bicubic on uint8, as torchvision resizes: [1, 3, height, width]. An image of that
-/// size is given back as it is. And bilinear.
-at::Tensor resize_bicubic(const at::Tensor& image_nchw, const Size& to);
-at::Tensor resize_bilinear(const at::Tensor& image_nchw, const Size& to);
-
-/// Lanczos with the rounding of Pillow's Image.resize: bytes of a View of that size. No more memory
-/// than the result and the image resized one way.
-std::vector<uint8_t> resize_lanczos(const View& image, const Size& to);
-
-/// The image in the middle of a square of its longer side, the rest `colour`: bytes of a View.
-std::vector<uint8_t> pad_to_square(const View& image, const std::array<uint8_t, 3>& colour);
-
 }  // namespace lft::image

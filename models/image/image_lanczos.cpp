@@ -1,9 +1,7 @@
-// Lanczos as Pillow resamples 8-bit images (Resample.c): one pass along rows, one along columns,
-// each with coefficients of 22 bits and rounded to 8 bits.
+#include "models/image/image_lanczos.h"
+
 #include <algorithm>
 #include <cmath>
-
-#include "models/image/image.h"
 
 namespace lft::image {
 namespace {

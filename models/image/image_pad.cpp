@@ -1,7 +1,7 @@
+#include "models/image/image_pad.h"
+
 #include <algorithm>
 #include <cstring>
-
-#include "models/image/image.h"
 
 namespace lft::image {
 

@@ -1,8 +1,8 @@
+#include "models/image/image_resize.h"
+
 #include <ATen/ops/_upsample_bicubic2d_aa.h>
 #include <ATen/ops/_upsample_bilinear2d_aa.h>
 #include <ATen/ops/from_blob.h>
-
-#include "models/image/image.h"
 
 namespace lft::image {
 namespace {

@@ -33,8 +33,9 @@ struct DecoderInput {
                              // the token's place in its sequence; undefined: they are that place
   at::Tensor blocks_bt;  // int64 (CPU): positions of one block (0 or more) see each other; -1: in
                          // none; undefined: there are none
-  std::vector<at::Tensor> deep_kd;  // added to the stream after layer 0, 1, ... at deep_places_k,
-  at::Tensor deep_places_k;         // flat in b * t, where the embeddings are
+  std::vector<at::Tensor>
+      deepstack_features_kd;  // added to the stream after layer 0, 1, ... at deep_places_k,
+  at::Tensor deep_places_k;   // flat in b * t, where the embeddings are
 };
 
 /// Rotary angles of the positions at hand: float32 [1 or b, t, e / 2].

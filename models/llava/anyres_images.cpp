@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/common/error.h"
+#include "models/image/image_resize.h"
 #include "models/llava/anyres.h"
 #include "models/llava/llava_images.h"
 

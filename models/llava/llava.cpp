@@ -105,14 +105,15 @@ family::ImageFeatures LlavaImpl::image_features(const family::Batch& batch) {
   expect_dims(
       projected_npd, "projected image features",
       {{"n", batch.pixels.size(0)}, {"p", own.tile_positions()}, {"d", config.text.hidden}});
-  if (own.kind == Kind::kLlava) return {.features_kd = projected_npd.flatten(0, 1), .deep_kd = {}};
+  if (own.kind == Kind::kLlava)
+    return {.features_kd = projected_npd.flatten(0, 1), .deepstack_features_kd = {}};
   std::vector<at::Tensor> images;
   int64_t first = 0;
   for (const family::ImageShape& image : family::image_shapes(batch)) {
     images.push_back(joined_tiles(projected_npd.narrow(0, first, image.tiles), image));
     first += image.tiles;
   }
-  return {.features_kd = at::cat(images), .deep_kd = {}};
+  return {.features_kd = at::cat(images), .deepstack_features_kd = {}};
 }
 
 int64_t LlavaImpl::image_positions(const family::ImageShape& image) const {

@@ -4,19 +4,40 @@
 #include <sstream>
 
 #include "models/llava/anyres_images.h"
+#include "models/llava/llava.h"
 #include "models/llava/llava_images.h"
+#include "models/llava/llava_names.h"
+#include "models/siglip/siglip_names.h"
 
 namespace lft::llava {
+namespace {
+
+std::string name_of(Kind kind) {
+  return kind == Kind::kNext        ? "LLaVA-NeXT"
+         : kind == Kind::kOneVision ? "LLaVA-OneVision"
+                                    : "LLaVA";
+}
+
+std::string unused_reason(const LlavaFields& own) {
+  std::string layers;
+  for (const int64_t layer : own.vision_feature_layers)
+    layers += (layers.empty() ? "" : ", ") + std::to_string(layer);
+  return "no output of it is used: with vision_feature_layer " + layers + " of " +
+         std::to_string(own.vision.layers) + " layers it lies after the last features that are";
+}
+
+}  // namespace
+
+LlavaFamily::LlavaFamily(Kind kind)
+    : Family({.name = name_of(kind),
+              .names = checkpoint_names(),
+              .why_not_graphable =
+                  kind == Kind::kLlava ? "" : "images of " + name_of(kind) + " differ in shape"}),
+      kind_(kind) {}
 
 const LlavaFamily& llava_family(Kind kind) {
   static const LlavaFamily llava(Kind::kLlava), next(Kind::kNext), one_vision(Kind::kOneVision);
   return kind == Kind::kNext ? next : kind == Kind::kOneVision ? one_vision : llava;
-}
-
-std::string LlavaFamily::name() const {
-  return kind_ == Kind::kNext        ? "LLaVA-NeXT"
-         : kind_ == Kind::kOneVision ? "LLaVA-OneVision"
-                                     : "LLaVA";
 }
 
 family::ModelConfig LlavaFamily::parse(const nlohmann::json& config,
@@ -38,43 +59,27 @@ std::string LlavaFamily::fingerprint(const family::ModelConfig& config) const {
       << own.projector_activation;
   for (const int64_t layer : own.vision_feature_layers) out << ' ' << layer;
   if (own.siglip) out << "\nsiglip";
-  if (own.kind != Kind::kLlava) out << '\n' << name() << ' ' << own.most_tiles;
+  if (own.kind != Kind::kLlava) out << '\n' << name << ' ' << own.most_tiles;
   for (const image::Size& canvas : own.canvases) out << ' ' << canvas.height << 'x' << canvas.width;
   return out.str();
 }
 
-std::string LlavaFamily::transformers_class(const family::ModelConfig&) const {
-  return kind_ == Kind::kNext        ? "LlavaNextForConditionalGeneration"
-         : kind_ == Kind::kOneVision ? "LlavaOnevisionForConditionalGeneration"
-                                     : "LlavaForConditionalGeneration";
-}
-
-family::Tower LlavaFamily::vision(const family::ModelConfig& config) const {
-  const LlavaFields& own = fields(config);
-  const std::string root = "vision_tower.vision_model.";
-  return {.label = "vision tower",
-          .layers = root + "encoder.layers.",
-          .count = own.used_layers(),
-          .width = own.vision.hidden,
-          .inner = own.vision.intermediate,
-          .heads = own.vision.heads,
-          .kv_heads = own.vision.heads,
-          .head_dim = own.vision.hidden / own.vision.heads,
-          .qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
-          .o = "self_attn.out_proj",
-          .mlp_in = {"mlp.fc1"},
-          .mlp_out = "mlp.fc2",
-          .norms = {"layer_norm1", "layer_norm2"},
-          .tables = {root + "embeddings.patch_embedding.weight",
-                     root + "embeddings.position_embedding.weight"}};
-}
-
-family::ProjectorShape LlavaFamily::projector(const family::ModelConfig& config) const {
+family::ModelLayout LlavaFamily::layout(const family::ModelConfig& config) const {
   const LlavaFields& own = fields(config);
   const int64_t in = own.vision.hidden * static_cast<int64_t>(own.vision_feature_layers.size()),
                 hidden = config.text.hidden;
-  return {{{.name = "multi_modal_projector.linear_1", .in = in, .out = hidden},
-           {.name = "multi_modal_projector.linear_2", .in = hidden, .out = hidden}}};
+  const std::string root = "vision_tower.vision_model.";
+  family::ModelLayout layout;
+  layout.vision = siglip::tower_of(own.vision, root, own.used_layers());
+  layout.projector = {{{.name = "multi_modal_projector.linear_1", .in = in, .out = hidden},
+                       {.name = "multi_modal_projector.linear_2", .in = hidden, .out = hidden}}};
+  layout.tensors = list_tensors(config, layout.projector);
+  for (int64_t i = own.used_layers(); i < own.vision.layers; ++i)
+    layout.unused_modules.push_back(root + "encoder.layers." + std::to_string(i));
+  layout.unused_modules.push_back(root + "post_layernorm");
+  if (own.siglip_head) layout.unused_modules.push_back(root + "head");
+  layout.unused_reason = unused_reason(own);
+  return layout;
 }
 
 /// The chat templates of the published checkpoints, by their decoders; LLaVA-1.5's and Vicuna's is
@@ -118,14 +123,6 @@ nlohmann::json LlavaFamily::processor_fitted(const family::ModelConfig& config,
   if (!fitted.contains("image_mean")) fitted["image_mean"] = silent.mean;
   if (!fitted.contains("image_std")) fitted["image_std"] = silent.std;
   return fitted;
-}
-
-std::string LlavaFamily::unserved(family::Server server, const family::ModelConfig& config) const {
-  if (server != family::Server::kLlamaCpp || fields(config).siglip)
-    return Family::unserved(server, config);
-  return "llama.cpp's CLIP towers read the class position last (its pull request 25844), and "
-         "answer "
-         "otherwise";
 }
 
 family::Model LlavaFamily::build(const family::ModelConfig& config, at::ScalarType dtype,

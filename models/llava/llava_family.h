@@ -1,33 +1,16 @@
-// LLaVA-1.5, LLaVA-NeXT and LLaVA-OneVision as families: what differs between them is what they
-// make of an image.
+// LLaVA-1.5, LLaVA-NeXT and LLaVA-OneVision as families, which differ in how they split an image.
 #pragma once
 #include "models/family/family.h"
-#include "models/llava/llava.h"
+#include "models/llava/config.h"
 
 namespace lft::llava {
 
 class LlavaFamily : public family::Family {
  public:
-  explicit LlavaFamily(Kind kind) : kind_(kind) {}
-  std::string name() const override;
+  explicit LlavaFamily(Kind kind);
   family::ModelConfig parse(const nlohmann::json& config, const std::string& where) const override;
   std::string fingerprint(const family::ModelConfig& config) const override;
-  std::string transformers_class(const family::ModelConfig& config) const override;
-  std::vector<family::TensorSpec> tensors(const family::ModelConfig& config) const override;
-  std::string canonical_name(const std::string& stored,
-                             const family::ModelConfig& config) const override;
-  std::string stored_name(const std::string& canonical) const override;
-  std::string peft_name(const std::string& canonical) const override;
-  std::string whole_name(const std::string& canonical) const override;
-  std::vector<std::string> modules_of_scope(const std::string& scope) const override;
-  std::string from_peft_name(const std::string& peft) const override;
-  std::vector<std::string> unused_modules(const family::ModelConfig& config) const override;
-  std::string unused_reason(const family::ModelConfig& config) const override;
-  family::Tower vision(const family::ModelConfig& config) const override;
-  family::ProjectorShape projector(const family::ModelConfig& config) const override;
-  std::string unlike_passes() const override {
-    return kind_ == Kind::kLlava ? "" : Family::unlike_passes();
-  }
+  family::ModelLayout layout(const family::ModelConfig& config) const override;
   family::FamilyDefaults defaults(const family::ModelConfig& config,
                                   const nlohmann::json& processor) const override;
   std::shared_ptr<const family::ImageProcessor> image_processor(
@@ -35,7 +18,6 @@ class LlavaFamily : public family::Family {
       const family::ImageRules& rules, std::vector<std::string>* notices) const override;
   nlohmann::json processor_fitted(const family::ModelConfig& config, const nlohmann::json& file,
                                   const family::ImageRules& rules) const override;
-  std::string unserved(family::Server server, const family::ModelConfig& config) const override;
   family::Model build(const family::ModelConfig& config, at::ScalarType dtype, at::Device device,
                       ops::BaseStorage storage) const override;
 

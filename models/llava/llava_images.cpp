@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/common/error.h"
+#include "models/image/image_pad.h"
+#include "models/image/image_resize.h"
 
 namespace lft::llava {
 namespace {

@@ -18,14 +18,14 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 struct KeptMask : torch::CustomClassHolder {
-  explicit KeptMask(const ops::loops::DropoutMask& of) : mask(of) {}
-  ops::loops::DropoutMask mask;
+  explicit KeptMask(const ops::DropoutMask& of) : mask(of) {}
+  ops::DropoutMask mask;
 };
 
 /// dropout() with a graph: the mask is drawn again in the backward pass.
 struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
-                            const ops::loops::DropoutMask* mask) {
+                            const ops::DropoutMask* mask) {
     ctx->saved_data["mask"] = c10::IValue::make_capsule(c10::make_intrusive<KeptMask>(*mask));
     return ops::dropout(x, *mask);
   }
@@ -40,8 +40,8 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
 at::Tensor directions_oi(const ops::Weight& weight_oi, const at::Tensor& a_ri,
                          const at::Tensor& b_or, double scale) {
   const at::Tensor weight = weight_oi.to(at::kFloat);
-  return weight_oi.lends(at::kFloat) ? at::addmm(weight, b_or, a_ri, 1, scale)
-                                     : weight.addmm_(b_or, a_ri, 1, scale);
+  return weight_oi.can_alias_as(at::kFloat) ? at::addmm(weight, b_or, a_ri, 1, scale)
+                                            : weight.addmm_(b_or, a_ri, 1, scale);
 }
 
 /// m / ||W + scale B A||; 0 for a row of zeros, whose magnitude is 0, too.
@@ -110,7 +110,7 @@ DoraAdapter::DoraAdapter(const layers::LinearImpl& layer, const LoraOptions& opt
 at::Tensor DoraAdapter::forward(const at::Tensor& x, const ops::Weight& weight_oi,
                                 const at::Tensor& bias_o) {
   const at::Tensor gain = gain_o(magnitude_o, dora_norm_o(weight_oi, a_ri, b_or, scale_));
-  const ops::loops::DropoutMask mask = ops::dropout_mask(dropout_, current_module_path());
+  const ops::DropoutMask mask = ops::dropout_mask(dropout_, current_module_path());
   if (mask.threshold == 0) {
     const at::Tensor z = ops::linear(x, weight_oi, {}, ops::LowRank{a_ri, b_or, scale_, {}});
     const at::Tensor y = z * gain;

@@ -11,6 +11,7 @@
 #include "kernels/common/error.h"
 #include "kernels/common/philox.h"
 #include "models/layers/embedding.h"
+#include "models/lora/inject_select.h"
 #include "models/lora/registry.h"
 #include "models/ops/core/parallel.h"
 

@@ -1,10 +1,9 @@
-// Which linear layers a list of "scope:pattern" names, and helpful answers when a pattern names
-// none.
+#include "models/lora/inject_select.h"
+
 #include <algorithm>
 #include <set>
 
 #include "kernels/common/error.h"
-#include "models/lora/inject.h"
 
 namespace lft::lora {
 namespace {

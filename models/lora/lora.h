@@ -29,7 +29,7 @@ class LoraAdapter : public layers::LinearAdapter {
  private:
   /// Of this call.
   ops::LowRank update() const;
-  ops::LowRank update_with(const ops::loops::DropoutMask& mask) const {
+  ops::LowRank update_with(const ops::DropoutMask& mask) const {
     return {a_ri, b_or, scale_, mask, a_shadow_, b_shadow_};
   }
 

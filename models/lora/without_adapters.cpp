@@ -1,5 +1,7 @@
 #include "models/lora/without_adapters.h"
 
+#include "models/lora/inject_select.h"
+
 namespace lft::lora {
 
 WithoutAdapters::WithoutAdapters(torch::nn::Module& model) : sites_(linear_sites(model)) {

@@ -105,7 +105,8 @@ family::ImageFeatures QwenVlImpl::image_features(const family::Batch& batch) {
   const std::vector<at::Tensor> states =
       call("vision_tower", vision_tower, batch.pixels.to(device()), grids);
   std::vector<at::Tensor> features = call("multi_modal_projector", multi_modal_projector, states);
-  return {.features_kd = features.front(), .deep_kd = {features.begin() + 1, features.end()}};
+  return {.features_kd = features.front(),
+          .deepstack_features_kd = {features.begin() + 1, features.end()}};
 }
 
 int64_t QwenVlImpl::image_positions(const family::ImageShape& image) const {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/common/error.h"
+#include "models/image/image_resize.h"
 
 namespace lft::qwen_vl {
 namespace {

@@ -1,17 +1,12 @@
-// Names of the tensors: canonical, on disk (the published Qwen2.5-VL without "model." before its
-// parts, Qwen3-VL with it; both are read), in transformers' memory and in PEFT's dialects.
-#include <string_view>
+#include "models/qwen_vl/qwen_vl_names.h"
 
-#include "models/qwen_vl/qwen_vl_family.h"
+#include <string>
 
 namespace lft::qwen_vl {
 namespace {
 
-using family::joined;
-using family::strip;
-using family::TensorList;
-
-void list_norm(const std::string& module, const VisionConfig& v, int64_t size, TensorList* list) {
+void list_norm(const std::string& module, const VisionConfig& v, int64_t size,
+               family::TensorList* list) {
   if (v.generation == Generation::k2_5) {
     list->add(module + ".weight", {size});
   } else {
@@ -19,7 +14,7 @@ void list_norm(const std::string& module, const VisionConfig& v, int64_t size, T
   }
 }
 
-void list_vision(const VisionConfig& v, TensorList* list) {
+void list_vision(const VisionConfig& v, family::TensorList* list) {
   const std::string root = "vision_tower.";
   list->add(root + "patch_embed.proj.weight", {v.hidden, 3, 2, v.patch, v.patch});
   if (v.generation == Generation::k3) {
@@ -43,106 +38,63 @@ void list_vision(const VisionConfig& v, TensorList* list) {
   }
 }
 
-/// `rest` is what follows "visual".
-std::string canonical_visual(std::string_view rest, Generation generation) {
-  std::string_view inner;
-  const bool deep = strip(rest, "deepstack_merger_list", &inner);
-  if (generation == Generation::k2_5 && (deep || strip(rest, "pos_embed", &inner))) return "";
-  const bool merges = deep || strip(rest, "merger", &inner);
-  return joined(merges ? "multi_modal_projector" : "vision_tower", rest);
-}
-
-/// From any spelling to the canonical one; "" for what none of them is.
-std::string canonical_of(std::string_view name, Generation generation) {
-  std::string_view rest, inner;
-  if (strip(name, "lm_head", &rest)) return joined("language_model.lm_head", rest);
-  if (strip(name, "visual", &rest)) return canonical_visual(rest, generation);
-  if (strip(name, "model", &rest)) {
-    if (strip(rest, "visual", &inner)) return canonical_visual(inner, generation);
-    if (strip(rest, "language_model", &inner)) return joined("language_model.model", inner);
-    for (const char* part : {"embed_tokens", "layers", "norm"}) {
-      if (strip(rest, part, &inner)) return joined("language_model.model", rest);
-    }
-    return "";
-  }
-  const bool canonical =
-      strip(name, "vision_tower", &rest) || strip(name, "multi_modal_projector", &rest) ||
-      strip(name, "language_model.model", &rest) || strip(name, "language_model.lm_head", &rest);
-  return canonical ? std::string(name) : "";
-}
-
-/// The canonical name with its part's name on disk.
-std::string spelled(const std::string& canonical, const char* visual, const char* decoder) {
-  std::string_view rest;
-  if (strip(canonical, "language_model.lm_head", &rest)) return joined("lm_head", rest);
-  if (strip(canonical, "language_model.model", &rest)) return joined(decoder, rest);
-  if (strip(canonical, "vision_tower", &rest) || strip(canonical, "multi_modal_projector", &rest))
-    return joined(visual, rest);
-  return canonical;
+std::vector<family::NameRule> part_names(const char* visual, const char* decoder) {
+  return {{"language_model.lm_head", "lm_head"},
+          {"language_model.model", decoder},
+          {"vision_tower", visual},
+          {"multi_modal_projector", visual}};
 }
 
 }  // namespace
 
-std::vector<family::TensorSpec> QwenVlFamily::tensors(const family::ModelConfig& config) const {
+family::CheckpointNames checkpoint_names(Generation generation) {
+  const bool deep = generation == Generation::k3;
+  family::CheckpointNames names;
+  for (const std::string& visual : {std::string("visual"), std::string("model.visual")}) {
+    names.canonical.push_back({visual + ".deepstack_merger_list",
+                               deep ? "multi_modal_projector.deepstack_merger_list" : ""});
+    if (!deep) names.canonical.push_back({visual + ".pos_embed", ""});
+    names.canonical.push_back({visual + ".merger", "multi_modal_projector.merger"});
+    names.canonical.push_back({visual, "vision_tower"});
+  }
+  for (const char* part : {".embed_tokens", ".layers", ".norm"})
+    names.canonical.push_back(
+        {std::string("model") + part, std::string("language_model.model") + part});
+  names.canonical.push_back({"model.language_model", "language_model.model"});
+  names.canonical.push_back({"lm_head", "language_model.lm_head"});
+  for (const char* part :
+       {"vision_tower", "multi_modal_projector", "language_model.model", "language_model.lm_head"})
+    names.canonical.push_back({part, part});
+  names.peft = part_names("model.visual", "model.language_model");
+  names.stored = deep ? names.peft : part_names("visual", "model");
+  names.ignored = {".inv_freq"};
+  // PEFT's module "visual" contains the mergers, so the parts of the tower are listed one by one.
+  // PEFT ignores those that a model does not have.
+  names.scopes = {{"llm", {"language_model", "lm_head"}},
+                  {"projector", {"merger"}},
+                  {"vision", {"patch_embed"}}};
+  if (deep) names.scopes["vision"].emplace_back("pos_embed");
+  for (int64_t i = 0; deep && i < kMostDeepBlocks; ++i)
+    names.scopes["projector"].push_back("deepstack_merger_list." + std::to_string(i));
+  for (int64_t i = 0; i < kMostBlocks; ++i)
+    names.scopes["vision"].push_back("blocks." + std::to_string(i));
+  return names;
+}
+
+std::vector<family::TensorSpec> list_tensors(const family::ModelConfig& config,
+                                             const family::ProjectorShape& projector) {
   const VisionConfig& v = vision_of(config);
-  TensorList list;
+  const bool deep = v.generation == Generation::k3;
+  family::TensorList list;
   list_vision(v, &list);
   const std::string root = "multi_modal_projector.";
-  list_norm(root + (generation_ == Generation::k2_5 ? "merger.ln_q" : "merger.norm"), v, v.hidden,
-            &list);
-  if (generation_ == Generation::k3) {
-    for (size_t i = 0; i < v.deep_blocks.size(); ++i)
-      list_norm(root + "deepstack_merger_list." + std::to_string(i) + ".norm", v, v.merged(),
-                &list);
-  }
-  for (const family::ProjectorShape::Layer& layer : projector(config).layers)
+  list_norm(root + (deep ? "merger.norm" : "merger.ln_q"), v, v.hidden, &list);
+  for (size_t i = 0; deep && i < v.deep_blocks.size(); ++i)
+    list_norm(root + "deepstack_merger_list." + std::to_string(i) + ".norm", v, v.merged(), &list);
+  for (const family::ProjectorShape::Layer& layer : projector.layers)
     list.linear(layer.name, layer.in, layer.out, true);
   list.decoder(config.text);
   return list.tensors;
-}
-
-std::string QwenVlFamily::canonical_name(const std::string& stored,
-                                         const family::ModelConfig& config) const {
-  if (stored.ends_with(".inv_freq")) return "";
-  const std::string canonical = canonical_of(stored, generation_);
-  if (canonical.empty()) return stored;  // none of ours: the loader reports it as extra
-  return config.text.tie_embeddings && canonical == "language_model.lm_head.weight" ? ""
-                                                                                    : canonical;
-}
-
-std::string QwenVlFamily::stored_name(const std::string& canonical) const {
-  return generation_ == Generation::k2_5 ? spelled(canonical, "visual", "model")
-                                         : peft_name(canonical);
-}
-
-std::string QwenVlFamily::peft_name(const std::string& canonical) const {
-  return spelled(canonical, "model.visual", "model.language_model");
-}
-
-std::string QwenVlFamily::from_peft_name(const std::string& peft) const {
-  return canonical_of(peft, generation_);
-}
-
-// PEFT refuses a list of modules, reads "visual" with its mergers or not at all, and passes over
-// what there is not.
-std::vector<std::string> QwenVlFamily::modules_of_scope(const std::string& scope) const {
-  if (scope == "llm") return {"language_model", "lm_head"};
-  const bool deep = generation_ == Generation::k3;
-  std::vector<std::string> modules;
-  if (scope == "projector") {
-    modules = {"merger"};
-    for (int64_t i = 0; deep && i < kMostDeepBlocks; ++i)
-      modules.push_back("deepstack_merger_list." + std::to_string(i));
-  } else if (scope == "vision") {
-    modules = {"patch_embed"};
-    if (deep) modules.emplace_back("pos_embed");
-    for (int64_t i = 0; i < kMostBlocks; ++i) modules.push_back("blocks." + std::to_string(i));
-  }
-  return modules;
-}
-
-std::vector<std::string> QwenVlFamily::unused_modules(const family::ModelConfig&) const {
-  return {};
 }
 
 }  // namespace lft::qwen_vl

@@ -59,8 +59,9 @@ const family::Family& family_of_peft_names(const std::vector<std::string>& names
   const family::Family* best = nullptr;
   int64_t most = -1;
   for (const Line& line : lines()) {
-    const int64_t known = std::ranges::count_if(
-        names, [&](const std::string& name) { return !line.family.from_peft_name(name).empty(); });
+    const int64_t known = std::ranges::count_if(names, [&](const std::string& name) {
+      return !line.family.names.from_peft_name(name).empty();
+    });
     if (known <= most) continue;
     best = &line.family;
     most = known;

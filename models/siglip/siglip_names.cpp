@@ -21,4 +21,22 @@ void list_tensors(const clip::ClipConfig& config, const std::string& root, bool 
   list->linear(root + "head.mlp.fc2", c.intermediate, c.hidden, true);
 }
 
+family::Tower tower_of(const clip::ClipConfig& config, const std::string& root, int64_t layers) {
+  return {.label = "vision tower",
+          .layers = root + "encoder.layers.",
+          .count = layers,
+          .width = config.hidden,
+          .inner = config.intermediate,
+          .heads = config.heads,
+          .kv_heads = config.heads,
+          .head_dim = config.hidden / config.heads,
+          .qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
+          .o = "self_attn.out_proj",
+          .mlp_in = {"mlp.fc1"},
+          .mlp_out = "mlp.fc2",
+          .norms = {"layer_norm1", "layer_norm2"},
+          .tables = {root + "embeddings.patch_embedding.weight",
+                     root + "embeddings.position_embedding.weight"}};
+}
+
 }  // namespace lft::siglip

@@ -68,7 +68,7 @@ family::ImageFeatures SmolVlmImpl::image_features(const family::Batch& batch) {
   check_tiles(batch.pixels, fields(config).vision);
   const at::Tensor features = call("vision_tower", vision_tower, batch.pixels.to(device()));
   const at::Tensor projected = call("multi_modal_projector", multi_modal_projector, features);
-  return {.features_kd = projected.flatten(0, 1), .deep_kd = {}};
+  return {.features_kd = projected.flatten(0, 1), .deepstack_features_kd = {}};
 }
 
 int64_t SmolVlmImpl::image_positions(const family::ImageShape& image) const {

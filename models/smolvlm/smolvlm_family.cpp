@@ -3,9 +3,17 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "models/siglip/siglip_names.h"
+#include "models/smolvlm/smolvlm.h"
 #include "models/smolvlm/smolvlm_images.h"
+#include "models/smolvlm/smolvlm_names.h"
 
 namespace lft::smolvlm {
+
+SmolVlmFamily::SmolVlmFamily()
+    : Family({.name = "SmolVLM",
+              .names = checkpoint_names(),
+              .why_not_graphable = "images of SmolVLM differ in shape"}) {}
 
 const SmolVlmFamily& smolvlm_family() {
   static const SmolVlmFamily family;
@@ -31,41 +39,15 @@ std::string SmolVlmFamily::fingerprint(const family::ModelConfig& config) const 
   return out.str();
 }
 
-std::string SmolVlmFamily::transformers_class(const family::ModelConfig& config) const {
-  return config.model_type == "idefics3" ? "Idefics3ForConditionalGeneration"
-                                         : "SmolVLMForConditionalGeneration";
-}
-
-// SmolVLMProcessor writes numbers as words.
-std::string SmolVlmFamily::more_packages(const family::ModelConfig& config) const {
-  return config.model_type == "idefics3" ? "" : " num2words";
-}
-
-family::Tower SmolVlmFamily::vision(const family::ModelConfig& config) const {
-  const clip::ClipConfig& v = fields(config).vision;
-  const std::string root = "vision_tower.";
-  return {.label = "vision tower",
-          .layers = root + "encoder.layers.",
-          .count = v.layers,
-          .width = v.hidden,
-          .inner = v.intermediate,
-          .heads = v.heads,
-          .kv_heads = v.heads,
-          .head_dim = v.hidden / v.heads,
-          .qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
-          .o = "self_attn.out_proj",
-          .mlp_in = {"mlp.fc1"},
-          .mlp_out = "mlp.fc2",
-          .norms = {"layer_norm1", "layer_norm2"},
-          .tables = {root + "embeddings.patch_embedding.weight",
-                     root + "embeddings.position_embedding.weight"}};
-}
-
-family::ProjectorShape SmolVlmFamily::projector(const family::ModelConfig& config) const {
+family::ModelLayout SmolVlmFamily::layout(const family::ModelConfig& config) const {
   const SmolVlmFields& own = fields(config);
-  return {{{.name = "multi_modal_projector.modality_projection.proj",
-            .in = own.vision.hidden * own.scale * own.scale,
-            .out = config.text.hidden}}};
+  family::ModelLayout layout;
+  layout.vision = siglip::tower_of(own.vision, "vision_tower.", own.vision.layers);
+  layout.projector = {{{.name = "multi_modal_projector.modality_projection.proj",
+                        .in = own.vision.hidden * own.scale * own.scale,
+                        .out = config.text.hidden}}};
+  layout.tensors = list_tensors(config, layout.projector);
+  return layout;
 }
 
 family::FamilyDefaults SmolVlmFamily::defaults(const family::ModelConfig&,

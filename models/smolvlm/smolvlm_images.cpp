@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/common/error.h"
+#include "models/image/image_lanczos.h"
 
 namespace lft::smolvlm {
 namespace {

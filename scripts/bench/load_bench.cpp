@@ -14,6 +14,7 @@
 #include "src/base/errors.h"
 #include "src/hf/fill_weights.h"
 #include "src/hf/model_dir.h"
+#include "src/hf/weights_load.h"
 #include "src/train/machine/device.h"
 #include "src/train/machine/precision.h"
 #include "src/train/weights/odd_weights.h"

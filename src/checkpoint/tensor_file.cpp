@@ -4,6 +4,7 @@
 #include "src/base/hash.h"
 #include "src/hf/model_dir.h"
 #include "src/hf/weights.h"
+#include "src/hf/weights_load.h"
 #include "src/io/safetensors.h"
 
 namespace lft::checkpoint {

@@ -11,6 +11,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/merge_probe.h"
 #include "src/hf/adapter/adapter.h"
+#include "src/hf/adapter/adapter_merge.h"
 #include "src/hf/adapter/missing_layers.h"
 #include "src/io/files.h"
 #include "src/io/json.h"

@@ -8,6 +8,9 @@
 #include <random>
 
 #include "models/ops/core/few_rows.h"
+#include "src/hf/adapter/adapter_load.h"
+#include "src/hf/adapter/adapter_tie.h"
+#include "src/hf/weights_load.h"
 #include "src/train/machine/device.h"
 
 namespace lft::cli {
@@ -19,7 +22,7 @@ constexpr int64_t kRowPositions = 10, kImagePositions = 5;
 class ProbeMaker {
  public:
   explicit ProbeMaker(const family::ModelConfig& config)
-      : config_(config), image_(family::ordinary_image(config)) {}
+      : config_(config), image_(family::reference_image_plan(config)) {}
 
   family::Batch text() {
     const int64_t t = std::min(kRowPositions, config_.text.max_positions);
@@ -103,7 +106,7 @@ llama::DecoderInput thinned(const llama::DecoderInput& input, const std::vector<
   const at::Tensor still = (column >= 0).nonzero().squeeze(1);
   const at::Tensor row = at::div(places, t, "floor");
   out.deep_places_k = (row * kept.numel() + column).index_select(0, still).to(device);
-  for (at::Tensor& deep : out.deep_kd) deep = deep.index_select(0, still.to(device));
+  for (at::Tensor& deep : out.deepstack_features_kd) deep = deep.index_select(0, still.to(device));
   return out;
 }
 
@@ -144,7 +147,7 @@ llama::DecoderInput joined(const std::vector<llama::DecoderInput>& inputs) {
       const int64_t own = input.embeds_btd.size(1);
       const at::Tensor row = at::div(input.deep_places_k, own, "floor");
       out.deep_places_k = (row + before) * t + input.deep_places_k % own;
-      out.deep_kd = input.deep_kd;
+      out.deepstack_features_kd = input.deepstack_features_kd;
     }
     out.lengths.insert(out.lengths.end(), static_cast<size_t>(input.embeds_btd.size(0)),
                        input.embeds_btd.size(1));

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "models/family/family.h"
+#include "models/family/model.h"
 #include "src/hf/adapter/adapter.h"
 
 namespace lft::cli {

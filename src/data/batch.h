@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/family/family.h"
+#include "models/family/batch.h"
 #include "src/data/batch.h"
 #include "src/data/dataset.h"
 

@@ -31,7 +31,7 @@ int64_t total_runs(const std::vector<family::ImagePlan>& images) {
 std::string written_out(const family::ImagePlan& image, const EncodeOptions& options) {
   if (!options.chat->bare_placeholders()) return image.text;
   const family::Family& family = *options.config.family;
-  const std::string mark = family.processor_mark(), inner = family.placeholder();
+  const std::string mark = family.processor_mark, inner = family.placeholder;
   const size_t before = mark.find(inner);
   return image.text.substr(before, image.text.size() - (mark.size() - inner.size()));
 }

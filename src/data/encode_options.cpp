@@ -120,7 +120,7 @@ std::vector<std::string> end_tokens(const std::string& eos, const family::ModelC
 
 /// The Jinja that the setting names.
 text::TemplateText named_or_file(const std::string& name, const family::Family& family) {
-  if (auto found = text::family_template(name, family.processor_mark())) return *found;
+  if (auto found = text::family_template(name, family.processor_mark)) return *found;
   return text::read_template(name);
 }
 
@@ -146,14 +146,14 @@ std::shared_ptr<const text::ChatTemplate> choose_chat(const std::string& model_d
   if (is_auto && !source) {
     name = family.defaults(config, io::Json::object()).template_name;
     notices.push_back("the checkpoint has no chat template: data.template " + name + ", as " +
-                      family.name() + " is used");
+                      family.name + " is used");
   }
   if (!source && text::is_named_form(name))
-    return text::named_form(name, eos, family.processor_mark());
+    return text::named_form(name, eos, family.processor_mark);
   if (!source) source = named_or_file(name, family);
   auto chat = text::jinja_template(*source, tokenizer,
                                    {.ends = end_tokens(eos, config, tokenizer),
-                                    .placeholder = family.placeholder(),
+                                    .placeholder = family.placeholder,
                                     .args = arguments(settings.template_args),
                                     .date = settings.template_date});
   for (const std::string& note : chat->notes()) notices.push_back(note);

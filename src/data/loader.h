@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "models/family/batch.h"
 #include "models/family/family.h"
 #include "src/data/batch.h"
 #include "src/data/dataset.h"

@@ -52,7 +52,7 @@ class HeldWeight : public ops::CodedWeight {
   c10::intrusive_ptr<CodedWeight> with(const std::vector<at::Tensor>& parts) const override;
   at::Device device() const override { return weight_.device(); }
   at::Tensor dense(at::ScalarType dtype) const override { return weight_.to(dtype); }
-  bool lends(at::ScalarType dtype) const override { return weight_.scalar_type() == dtype; }
+  bool can_alias_as(at::ScalarType dtype) const override { return weight_.scalar_type() == dtype; }
 
  private:
   const at::Tensor weight_;

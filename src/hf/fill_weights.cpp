@@ -9,6 +9,8 @@
 
 #include "kernels/common/error.h"
 #include "models/ops/core/parallel.h"
+#include "src/hf/fill_weights_device.h"
+#include "src/hf/fill_weights_host.h"
 #include "src/hf/model_dir.h"
 #include "src/hf/piece_filler.h"
 #include "src/hf/weights.h"

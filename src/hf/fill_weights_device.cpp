@@ -1,3 +1,5 @@
+#include "src/hf/fill_weights_device.h"
+
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -9,7 +11,7 @@
 
 #include "models/ops/core/dispatch.h"
 #include "src/hf/model_dir.h"
-#include "src/hf/piece_filler.h"
+#include "src/hf/weights_load.h"
 
 namespace lft::hf {
 namespace {

@@ -1,10 +1,12 @@
+#include "src/hf/fill_weights_host.h"
+
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
 
 #include "src/hf/model_dir.h"
-#include "src/hf/piece_filler.h"
 #include "src/hf/weights.h"
+#include "src/hf/weights_load.h"
 
 namespace lft::hf {
 namespace {

@@ -77,7 +77,7 @@ struct Matcher {
 
   void place(ModelDir& dir, const ModelDir::Place& at) {
     const std::string& name = at.stored_name;
-    const std::string canonical = dir.config.family->canonical_name(name, dir.config);
+    const std::string canonical = dir.config.family->names.canonical_name(name, dir.config);
     bool fresh = true;
     if (!canonical.empty()) {
       fresh = dir.tensors.try_emplace(canonical, at).second;
@@ -90,7 +90,7 @@ struct Matcher {
 
   void compare(ModelDir& dir) {
     std::map<std::string, ModelDir::Place> left = dir.tensors;
-    for (const family::TensorSpec& spec : dir.config.family->tensors(dir.config)) {
+    for (const family::TensorSpec& spec : dir.config.family->layout(dir.config).tensors) {
       const auto at = left.find(spec.name);
       if (at == left.end()) {
         missing.items.push_back(spec.name + " " + shape_text(spec.shape));
@@ -163,8 +163,8 @@ ModelDir ModelDir::open(const std::string& path) {
     refuse(ErrorKind::kInput, "the weights do not fit config.json", path,
            describe({matcher.missing, matcher.unknown, matcher.misshapen, matcher.mistyped,
                      matcher.twice}),
-           "the " + std::to_string(dir.config.family->tensors(dir.config).size()) +
-               " tensors of a " + dir.config.family->name() + " of this config",
+           "the " + std::to_string(dir.config.family->layout(dir.config).tensors.size()) +
+               " tensors of a " + dir.config.family->name + " of this config",
            "take config.json and weights from the same checkpoint (a field that config.json leaves "
            "out has the value that transformers gives it)");
   }

@@ -1,7 +1,8 @@
+#include "src/hf/model_dir_fingerprint.h"
+
 #include <algorithm>
 
 #include "src/base/hash.h"
-#include "src/hf/model_dir.h"
 #include "src/hf/weights.h"
 
 namespace lft::hf {

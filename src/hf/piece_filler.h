@@ -49,22 +49,4 @@ struct FillPlan {
   }
 };
 
-std::unique_ptr<PieceFiller> host_filler(const FillPlan& plan);
-
-/// What the threads that fill one device share: smallest and largest element of every piece, read
-/// once at the end.
-class DeviceRange {
- public:
-  DeviceRange(const FillPlan& plan, at::Device device);
-  std::unique_ptr<PieceFiller> filler();
-  /// Of the pieces that hold a weight that is not allowed. After every filler's finish().
-  std::vector<size_t> bad_pieces() const;
-
- private:
-  const FillPlan& plan_;
-  const at::Device device_;
-  std::map<at::ScalarType, at::Tensor> extremes_;  // [pieces, 2] by stored dtype
-  std::optional<c10::Event> targets_ready_;
-};
-
 }  // namespace lft::hf

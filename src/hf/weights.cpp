@@ -7,8 +7,10 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "models/family/model.h"
 #include "src/base/errors.h"
 #include "src/hf/model_dir.h"
+#include "src/hf/weights_load.h"
 
 namespace lft::hf {
 namespace {
@@ -115,7 +117,7 @@ std::map<std::string, at::Tensor> model_parameters(family::ModelImpl& model) {
     if (item.key().find(".adapter.") == std::string::npos) found.emplace(item.key(), item.value());
   }
   std::map<std::string, at::Tensor> parameters;
-  for (const family::TensorSpec& spec : model.config.family->tensors(model.config)) {
+  for (const family::TensorSpec& spec : model.config.family->layout(model.config).tensors) {
     const auto at = found.find(spec.name);
     if (at == found.end() || at->second.sizes() != at::IntArrayRef(spec.shape)) {
       throw Error(ErrorKind::kInternal,

@@ -42,9 +42,6 @@ void refuse_non_finite(const at::Tensor& tensor, const std::string& name, const 
 /// the tensors of its family and nothing else.
 std::map<std::string, at::Tensor> model_parameters(family::ModelImpl& model);
 
-/// Copies from one folder to another every file that a tokenizer, a processor, a template or a
-/// generation may read, and licences; no weights and no config.json.
-void copy_side_files(const std::string& from, const std::string& to);
 /// JSON as transformers and PEFT write it: sorted keys, indent 2, a newline at the end.
 std::string pretty_json(const nlohmann::json& json);
 

@@ -1,3 +1,5 @@
+#include "src/hf/weights_load.h"
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
@@ -6,11 +8,12 @@
 #include <string_view>
 
 #include "kernels/common/error.h"
+#include "models/family/model.h"
 #include "models/lora/inject.h"
+#include "models/lora/inject_select.h"
 #include "src/base/hash.h"
 #include "src/hf/file_weight.h"
 #include "src/hf/fill_weights.h"
-#include "src/hf/model_dir.h"
 #include "src/hf/weights.h"
 
 namespace lft::hf {

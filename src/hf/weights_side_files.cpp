@@ -1,8 +1,8 @@
-// Which files of a model folder go with its weights.
+#include "src/hf/weights_side_files.h"
+
 #include <algorithm>
 #include <filesystem>
 
-#include "src/hf/weights.h"
 #include "src/io/files.h"
 
 namespace lft::hf {

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "models/family/family.h"
+#include "models/family/model.h"
 #include "src/data/dataset.h"
 #include "src/infer/non_finite.h"
 

@@ -1,5 +1,6 @@
 #include "src/infer/generate.h"
 
+#include "models/family/model.h"
 #include "src/base/signals.h"
 
 namespace lft::infer {

@@ -6,7 +6,11 @@
 #include <map>
 
 #include "cli/run_lft.h"
+#include "models/family/model.h"
+#include "models/lora/inject_select.h"
 #include "src/hf/adapter/adapter.h"
+#include "src/hf/adapter/adapter_save.h"
+#include "src/hf/weights_load.h"
 
 namespace lft::check_test {
 using namespace lft::hf;

@@ -53,7 +53,7 @@ TEST(GemmaFamily, TensorsAreTheModels) {
       json["vision_config"]["vision_use_head"] = head;
       const family::ModelConfig config = parsed(json);
       std::map<std::string, std::vector<int64_t>> listed, held;
-      for (const family::TensorSpec& tensor : config.family->tensors(config))
+      for (const family::TensorSpec& tensor : config.family->layout(config).tensors)
         listed[tensor.name] = tensor.shape;
       for (const auto& item :
            config.family->build(config, at::kFloat, at::kCPU, ops::BaseStorage::kDense)
@@ -61,7 +61,7 @@ TEST(GemmaFamily, TensorsAreTheModels) {
         held[item.key()] = item.value().sizes().vec();
       EXPECT_EQ(listed, held);
       EXPECT_EQ(held.count("language_model.lm_head.weight"), tied ? 0u : 1u);
-      EXPECT_EQ(config.family->unused_modules(config).size(), head ? 1u : 0u);
+      EXPECT_EQ(config.family->layout(config).unused_modules.size(), head ? 1u : 0u);
     }
   }
 }
@@ -87,13 +87,13 @@ TEST(GemmaFamily, EverySpellingOfANameIsRead) {
       {"vision_tower.vision_model.embeddings.position_ids", ""},
       {"audio.weight", "audio.weight"}};
   for (const auto& [stored, canonical] : spellings)
-    EXPECT_EQ(family.canonical_name(stored, config), canonical) << stored;
-  EXPECT_EQ(family.peft_name("language_model.model.layers.1.mlp.up_proj"),
+    EXPECT_EQ(family.names.canonical_name(stored, config), canonical) << stored;
+  EXPECT_EQ(family.names.peft_name("language_model.model.layers.1.mlp.up_proj"),
             "model.language_model.layers.1.mlp.up_proj");
-  EXPECT_EQ(family.whole_name(tower), "model.vision_tower.encoder.layers.0.mlp.fc1.weight");
-  EXPECT_EQ(family.from_peft_name("language_model.model.layers.1.mlp.up_proj"),
+  EXPECT_EQ(family.names.whole_name(tower), "model.vision_tower.encoder.layers.0.mlp.fc1.weight");
+  EXPECT_EQ(family.names.from_peft_name("language_model.model.layers.1.mlp.up_proj"),
             "language_model.model.layers.1.mlp.up_proj");
-  EXPECT_EQ(family.projector(config).layers.front().weight(), product);
+  EXPECT_EQ(family.layout(config).projector.layers.front().weight(), product);
 }
 
 TEST(GemmaFamily, ConfigsThatCannotBeAreRefusedByField) {

@@ -11,7 +11,7 @@ class QwenVlNames : public QwenVlCase {};
 
 TEST_P(QwenVlNames, TensorsAreTheModels) {
   std::map<std::string, std::vector<int64_t>> listed, held;
-  for (const family::TensorSpec& tensor : config_.family->tensors(config_))
+  for (const family::TensorSpec& tensor : config_.family->layout(config_).tensors)
     listed[tensor.name] = tensor.shape;
   for (const auto& item :
        config_.family->build(config_, at::kFloat, at::kCPU, ops::BaseStorage::kDense)
@@ -24,8 +24,8 @@ TEST_P(QwenVlNames, TensorsAreTheModels) {
 
 TEST_P(QwenVlNames, StoredNamesAreSavePretraineds) {
   for (const auto& [canonical, stored] : entry_["stored"].items()) {
-    EXPECT_EQ(config_.family->stored_name(canonical), stored.get<std::string>());
-    EXPECT_EQ(config_.family->canonical_name(stored, config_), canonical);
+    EXPECT_EQ(config_.family->names.stored_name(canonical), stored.get<std::string>());
+    EXPECT_EQ(config_.family->names.canonical_name(stored, config_), canonical);
     // The other spelling is read, too.
     std::string other = stored;
     if (other.starts_with("visual.")) {
@@ -37,43 +37,44 @@ TEST_P(QwenVlNames, StoredNamesAreSavePretraineds) {
     } else if (other.starts_with("model.")) {
       other = "model.language_model." + other.substr(6);
     }
-    EXPECT_EQ(config_.family->canonical_name(other, config_), canonical) << other;
+    EXPECT_EQ(config_.family->names.canonical_name(other, config_), canonical) << other;
   }
-  EXPECT_EQ(config_.family->canonical_name("model.rotary_emb.inv_freq", config_), "");
-  EXPECT_EQ(config_.family->canonical_name("audio.layer.weight", config_), "audio.layer.weight");
-  EXPECT_EQ(config_.family->canonical_name("lm_head.weight", config_),
+  EXPECT_EQ(config_.family->names.canonical_name("model.rotary_emb.inv_freq", config_), "");
+  EXPECT_EQ(config_.family->names.canonical_name("audio.layer.weight", config_),
+            "audio.layer.weight");
+  EXPECT_EQ(config_.family->names.canonical_name("lm_head.weight", config_),
             config_.text.tie_embeddings ? "" : "language_model.lm_head.weight");
 }
 
 TEST_P(QwenVlNames, PeftNamesArePefts) {
   std::set<std::string> ours;
-  for (const family::TensorSpec& tensor : config_.family->tensors(config_)) {
+  for (const family::TensorSpec& tensor : config_.family->layout(config_).tensors) {
     if (tensor.shape.size() != 2 || tensor.name.ends_with("embed_tokens.weight") ||
         tensor.name.ends_with("pos_embed.weight") || tensor.name.ends_with("lm_head.weight"))
       continue;  // not a layer that all-linear names
     const std::string module = tensor.name.substr(0, tensor.name.size() - 7),
-                      peft = config_.family->peft_name(module);
+                      peft = config_.family->names.peft_name(module);
     ours.insert(peft);
-    EXPECT_EQ(config_.family->from_peft_name(peft), module);
+    EXPECT_EQ(config_.family->names.from_peft_name(peft), module);
   }
   const auto theirs = entry_["peft"].get<std::set<std::string>>();
   EXPECT_EQ(ours, theirs);
-  EXPECT_EQ(config_.family->from_peft_name("model.layers.1.mlp.up_proj"),
+  EXPECT_EQ(config_.family->names.from_peft_name("model.layers.1.mlp.up_proj"),
             "language_model.model.layers.1.mlp.up_proj");
-  EXPECT_EQ(config_.family->from_peft_name("visual.blocks.0.attn.qkv"),
+  EXPECT_EQ(config_.family->names.from_peft_name("visual.blocks.0.attn.qkv"),
             "vision_tower.blocks.0.attn.qkv");
-  EXPECT_EQ(config_.family->from_peft_name("encoder.layers.0"), "");
+  EXPECT_EQ(config_.family->names.from_peft_name("encoder.layers.0"), "");
 }
 
 /// PEFT takes the modules whose names end so (its modules_to_save).
 TEST_P(QwenVlNames, EveryTensorIsInAModuleOfItsScope) {
   const std::map<std::string, std::string> scopes = {
       {family::kVision, "vision"}, {family::kProjector, "projector"}, {family::kDecoder, "llm"}};
-  for (const family::TensorSpec& tensor : config_.family->tensors(config_)) {
-    const std::string peft = "." + config_.family->peft_name(tensor.name);
+  for (const family::TensorSpec& tensor : config_.family->layout(config_).tensors) {
+    const std::string peft = "." + config_.family->names.peft_name(tensor.name);
     std::set<std::string> within;
     for (const auto& [prefix, scope] : scopes) {
-      for (const std::string& module : config_.family->modules_of_scope(scope)) {
+      for (const std::string& module : config_.family->names.modules_of_scope(scope)) {
         if (peft.find("." + module + ".") != std::string::npos) {
           within.insert(scope);
           EXPECT_TRUE(tensor.name.starts_with(prefix)) << tensor.name << " " << module;
@@ -87,7 +88,7 @@ TEST_P(QwenVlNames, EveryTensorIsInAModuleOfItsScope) {
 TEST_P(QwenVlNames, APartOfTheOtherGenerationIsNone) {
   const bool deep = config_.model_type == "qwen3_vl";
   for (const char* part : {"visual.deepstack_merger_list.0.norm", "model.visual.pos_embed"})
-    EXPECT_EQ(config_.family->from_peft_name(part).empty(), !deep) << part;
+    EXPECT_EQ(config_.family->names.from_peft_name(part).empty(), !deep) << part;
   const std::vector<std::string> names = {deep ? "model.visual.deepstack_merger_list.0.norm"
                                                : "model.visual.merger.mlp.0"};
   EXPECT_EQ(&registry::family_of_peft_names(names), config_.family);
@@ -104,9 +105,9 @@ TEST_P(QwenVlNames, FingerprintSeesWhatCounts) {
 
 TEST_P(QwenVlNames, ShapesNameLayersThatAreThere) {
   std::set<std::string> names;
-  for (const family::TensorSpec& tensor : config_.family->tensors(config_))
+  for (const family::TensorSpec& tensor : config_.family->layout(config_).tensors)
     names.insert(tensor.name);
-  const family::Tower tower = config_.family->vision(config_);
+  const family::Tower tower = config_.family->layout(config_).vision;
   for (int64_t i = 0; i < tower.count; ++i) {
     const std::string block = tower.layers + std::to_string(i) + ".";
     std::vector<std::string> modules = tower.qkv;
@@ -118,7 +119,7 @@ TEST_P(QwenVlNames, ShapesNameLayersThatAreThere) {
       EXPECT_EQ(names.count(block + module + ".weight"), 1u) << module;
   }
   for (const std::string& table : tower.tables) EXPECT_EQ(names.count(table), 1u) << table;
-  for (const auto& layer : config_.family->projector(config_).layers)
+  for (const auto& layer : config_.family->layout(config_).projector.layers)
     EXPECT_EQ(names.count(layer.name + ".weight"), 1u) << layer.name;
 }
 
@@ -216,7 +217,7 @@ TEST(QwenVlConfig, PublishedSizesAreTransformers) {
   for (const Json& published : golden()["published"]) {
     const family::ModelConfig config = registry::parse_config(published["config"], "published");
     int64_t parameters = 0, count = 0;
-    for (const family::TensorSpec& tensor : config.family->tensors(config)) {
+    for (const family::TensorSpec& tensor : config.family->layout(config).tensors) {
       int64_t values = 1;
       for (const int64_t size : tensor.shape) values *= size;
       parameters += values;
@@ -227,7 +228,7 @@ TEST(QwenVlConfig, PublishedSizesAreTransformers) {
     EXPECT_EQ(config.eos_tokens, (std::vector<int64_t>{151645}));
     // Without a processor file: 640x480 keeps its size, brought to whole positions.
     const int64_t side = config.model_type == "qwen3_vl" ? 32 : 28;
-    EXPECT_EQ(family::ordinary_image(config).positions(),
+    EXPECT_EQ(family::reference_image_plan(config).positions(),
               std::lround(640.0 / static_cast<double>(side)) *
                   std::lround(480.0 / static_cast<double>(side)));
   }

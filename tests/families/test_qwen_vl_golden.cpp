@@ -4,6 +4,7 @@
 #include "families/tiny_qwen.h"
 #include "models/layers/recompute.h"
 #include "models/lora/inject.h"
+#include "models/lora/inject_select.h"
 #include "models/loss_sum.h"
 #include "models/ops/core/precision.h"
 
@@ -27,9 +28,10 @@ TEST_P(QwenVlGolden, ImageFeaturesAreTransformers) {
   const at::NoGradGuard no_grad;
   const family::ImageFeatures found = model_->image_features(batch_);
   EXPECT_LT(max_difference(some(found.features_kd), tensor_of(entry_["features"])), 3 * kTolerance);
-  ASSERT_EQ(found.deep_kd.size(), entry_["deep"].size());
-  for (size_t i = 0; i < found.deep_kd.size(); ++i)
-    EXPECT_LT(max_difference(some(found.deep_kd[i]), tensor_of(entry_["deep"][i])), 3 * kTolerance);
+  ASSERT_EQ(found.deepstack_features_kd.size(), entry_["deep"].size());
+  for (size_t i = 0; i < found.deepstack_features_kd.size(); ++i)
+    EXPECT_LT(max_difference(some(found.deepstack_features_kd[i]), tensor_of(entry_["deep"][i])),
+              3 * kTolerance);
 }
 
 TEST_P(QwenVlGolden, PositionsAreTransformers) {

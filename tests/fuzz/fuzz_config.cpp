@@ -14,8 +14,8 @@ bool config(std::string_view bytes) {
            "heads that share keys evenly");
     expect(!read.family->fingerprint(read).empty(), "a fingerprint");
     if (read.text.layers > 64) return;  // its tensors' names take longer than they tell
-    expect(!read.family->tensors(read).empty(), "tensors of a shape each");
-    expect(ordinary_image(read).positions() > 0, "an image has positions");
+    expect(!read.family->layout(read).tensors.empty(), "tensors of a shape each");
+    expect(reference_image_plan(read).positions() > 0, "an image has positions");
   });
 }
 

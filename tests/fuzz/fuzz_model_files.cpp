@@ -7,6 +7,7 @@
 #include "src/data/dataset.h"
 #include "src/hf/adapter/adapter.h"
 #include "src/hf/adapter/adapter_files.h"
+#include "src/hf/adapter/adapter_load.h"
 #include "src/hf/model_dir.h"
 #include "src/io/files.h"
 #include "tests/fuzz/memory_folder.h"

@@ -77,7 +77,7 @@ TEST_P(DeviceOps, Gated) {
 /// One pass for both, where a device has it, gives the bits of two.
 TEST_P(DeviceOps, SwigluWithItsDropout) {
   const DropoutGuard guard({.seed = 7, .step = 3, .micro_batch = 1});
-  const loops::DropoutMask mask = dropout_mask(0.3, "layer");
+  const DropoutMask mask = dropout_mask(0.3, "layer");
   for (const Shape& shape : {Shape{1, 1}, Shape{7, 129}, Shape{2, 3, 11008}}) {
     for (const at::ScalarType type : kTypes) {
       const at::Tensor gate = (normal(shape, 5) * 3).to(type).to(device());
@@ -121,7 +121,7 @@ TEST_P(DeviceOps, TokenLogprobs) {
 
 TEST_P(DeviceOps, DropoutHasTheSameMaskBitForBit) {
   const DropoutGuard guard({.seed = 7, .step = 3, .micro_batch = 1});
-  const loops::DropoutMask mask = dropout_mask(0.3, "layer");
+  const DropoutMask mask = dropout_mask(0.3, "layer");
   for (const Shape& shape : {Shape{1}, Shape{7}, Shape{8}, Shape{3, 129}, Shape{1000003}}) {
     for (const at::ScalarType type : kTypes) {
       const at::Tensor x = normal(shape, 10).to(type), y = normal(shape, 11).to(type);

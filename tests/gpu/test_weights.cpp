@@ -7,6 +7,7 @@
 #include "src/hf/fill_weights.h"
 #include "src/hf/model_dir.h"
 #include "src/hf/weights.h"
+#include "src/hf/weights_load.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
 #include "support/tiny_llava.h"

@@ -10,6 +10,7 @@
 
 #include "models/lora/inject.h"
 #include "src/hf/adapter/adapter.h"
+#include "src/hf/weights_load.h"
 #include "support/expect_error.h"
 #include "support/llava.h"
 #include "support/temp_dir.h"

@@ -3,10 +3,16 @@
 #include <gtest/gtest.h>
 
 #include "hf/support.h"
+#include "models/family/model.h"
+#include "models/lora/inject_select.h"
 #include "src/hf/adapter/adapter_files.h"
+#include "src/hf/adapter/adapter_load.h"
+#include "src/hf/adapter/adapter_save.h"
 #include "src/hf/adapter/missing_layers.h"
 #include "src/hf/adapter/target_names.h"
+#include "src/hf/model_dir_fingerprint.h"
 #include "src/hf/weights.h"
+#include "src/hf/weights_load.h"
 #include "src/io/json.h"
 
 namespace lft::adapter_test {

@@ -5,6 +5,7 @@
 
 #include "hf/support.h"
 #include "src/hf/adapter/adapter_files.h"
+#include "src/hf/adapter/adapter_load.h"
 #include "src/hf/exports/deltas.h"
 #include "src/hf/exports/exports.h"
 #include "src/io/json.h"

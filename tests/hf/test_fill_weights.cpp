@@ -11,6 +11,7 @@
 #include "hf/support.h"
 #include "src/hf/fill_weights.h"
 #include "src/hf/model_dir.h"
+#include "src/hf/weights_load.h"
 #include "support/counting_allocator.h"
 
 namespace lft::fill_weights_test {

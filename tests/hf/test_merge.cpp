@@ -3,8 +3,16 @@
 #include <filesystem>
 
 #include "hf/support.h"
+#include "src/hf/adapter/adapter_load.h"
+#include "src/hf/adapter/adapter_merge.h"
+#include "src/hf/adapter/adapter_model.h"
+#include "src/hf/adapter/adapter_notes.h"
+#include "src/hf/adapter/adapter_parts.h"
+#include "src/hf/adapter/adapter_save.h"
 #include "src/hf/model_dir.h"
+#include "src/hf/model_dir_fingerprint.h"
 #include "src/hf/weights.h"
+#include "src/hf/weights_load.h"
 #include "src/io/json.h"
 
 namespace lft::merge_test {

@@ -3,10 +3,13 @@
 #include <filesystem>
 
 #include "hf/support.h"
+#include "models/lora/inject_select.h"
 #include "models/ops/core/few_rows.h"
 #include "src/hf/file_weight.h"
 #include "src/hf/model_dir.h"
+#include "src/hf/model_dir_fingerprint.h"
 #include "src/hf/weights.h"
+#include "src/hf/weights_load.h"
 
 namespace lft::model_dir_test {
 using namespace lft::hf;

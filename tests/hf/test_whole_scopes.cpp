@@ -6,8 +6,16 @@
 #include <fstream>
 
 #include "hf/support.h"
+#include "models/family/model.h"
+#include "models/lora/inject_select.h"
 #include "models/registry/registry.h"
+#include "src/hf/adapter/adapter_load.h"
+#include "src/hf/adapter/adapter_merge.h"
+#include "src/hf/adapter/adapter_model.h"
+#include "src/hf/adapter/adapter_parts.h"
+#include "src/hf/adapter/adapter_save.h"
 #include "src/hf/weights.h"
+#include "src/hf/weights_load.h"
 #include "src/io/json.h"
 
 namespace lft::whole_scopes_test {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "src/hf/model_dir.h"
+#include "src/hf/weights_load.h"
 #include "src/infer/evaluate.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"

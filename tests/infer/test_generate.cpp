@@ -6,9 +6,11 @@
 
 #include <algorithm>
 
+#include "models/family/model.h"
 #include "src/data/batch.h"
 #include "src/data/loader.h"
 #include "src/hf/model_dir.h"
+#include "src/hf/weights_load.h"
 #include "src/infer/evaluate.h"
 #include "src/infer/generate.h"
 #include "support/expect_error.h"

@@ -6,6 +6,7 @@
 
 #include "debug/stored_model.h"
 #include "src/hf/model_dir.h"
+#include "src/hf/weights_load.h"
 #include "src/infer/evaluate.h"
 #include "support/expect_error.h"
 #include "support/poison.h"

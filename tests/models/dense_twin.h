@@ -1,6 +1,7 @@
 // A model whose decoder holds codes beside one that holds what they stand for.
 #pragma once
 #include "models/lora/inject.h"
+#include "models/lora/inject_select.h"
 #include "models/loss_sum.h"
 #include "models/tiny.h"
 

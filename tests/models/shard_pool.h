@@ -102,7 +102,7 @@ inline void expect_products_of_the_whole(at::Device device, at::ScalarType store
         EXPECT_TRUE(
             at::equal(weight_product_backward(dy, sharded), weight_product_backward(dy, whole)));
         EXPECT_TRUE(at::equal(sharded.to(at::kFloat), whole.to(at::kFloat)));
-        EXPECT_EQ(sharded.lends(at::kFloat), whole.lends(at::kFloat));
+        EXPECT_EQ(sharded.can_alias_as(at::kFloat), whole.can_alias_as(at::kFloat));
         EXPECT_EQ(sharded.kind(), storage);
         EXPECT_FALSE(sharded.trains());
       }

@@ -9,6 +9,7 @@
 #include "models/base/dims.h"
 #include "models/layers/recompute.h"
 #include "models/lora/inject.h"
+#include "models/lora/inject_select.h"
 #include "models/loss_sum.h"
 #include "models/ops/attention/attention.h"
 #include "models/ops/elementwise/activation.h"

@@ -1,6 +1,7 @@
 // DoRA against its formula under torch's autograd in double, and its merged weight.
 #include "models/layers/recompute.h"
 #include "models/lora/dora.h"
+#include "models/lora/inject_select.h"
 #include "models/loss_sum.h"
 #include "models/ops/core/precision.h"
 #include "models/ops/elementwise/dropout.h"
@@ -62,7 +63,7 @@ TEST_F(Dora, ValuesAndGradientsAreThoseOfTheFormula) {
     want_ = Reference();
     const auto adapter = adapt(p);
     const DropoutGuard position({3, 1, 0});
-    const loops::DropoutMask mask = dropout_mask(p, "");
+    const DropoutMask mask = dropout_mask(p, "");
     const at::Tensor factors =
         p > 0 ? dropout(at::ones({10, 12}), mask).view({2, 5, 12}).to(at::kDouble) : at::Tensor();
     const at::Tensor x = want_.x.detach().to(at::kFloat).set_requires_grad(true);

@@ -1,6 +1,7 @@
 // The whole model against transformers and PEFT, on the numbers of tests/goldens/models/llava.json
 // (float32, tiny models, hashed weights).
 #include "models/lora/inject.h"
+#include "models/lora/inject_select.h"
 #include "models/loss_sum.h"
 #include "models/tiny.h"
 

@@ -7,6 +7,7 @@
 
 #include "models/base/call.h"
 #include "models/lora/inject.h"
+#include "models/lora/inject_select.h"
 #include "models/loss_sum.h"
 #include "models/ops/core/precision.h"
 #include "models/tiny.h"
@@ -95,26 +96,28 @@ TEST(Llava, NamesInEveryDialect) {
       {"language_model.model.layers.0.self_attn.rotary_emb.inv_freq", ""},
       {"image_newline", "image_newline"},
   };
-  for (const auto& [from, to] : pairs) EXPECT_EQ(config.family->canonical_name(from, config), to);
+  for (const auto& [from, to] : pairs)
+    EXPECT_EQ(config.family->names.canonical_name(from, config), to);
   family::ModelConfig tied = config;
   tied.text.tie_embeddings = true;
-  EXPECT_EQ(tied.family->canonical_name("lm_head.weight", tied), "");
+  EXPECT_EQ(tied.family->names.canonical_name("lm_head.weight", tied), "");
 
   const std::string canonical = "vision_tower.vision_model.encoder.layers.1.mlp.fc1",
                     d2 = "model." + canonical;
-  EXPECT_EQ(llava_family().peft_name("language_model.model.layers.0.mlp.up_proj"),
+  EXPECT_EQ(llava_family().names.peft_name("language_model.model.layers.0.mlp.up_proj"),
             "model.language_model.layers.0.mlp.up_proj");
-  EXPECT_EQ(llava_family().peft_name("language_model.lm_head"), "lm_head");
-  EXPECT_EQ(llava_family().peft_name(canonical), d2);
+  EXPECT_EQ(llava_family().names.peft_name("language_model.lm_head"), "lm_head");
+  EXPECT_EQ(llava_family().names.peft_name(canonical), d2);
   for (const std::string& dialect :
        {canonical, d2, std::string("model.vision_tower.encoder.layers.1.mlp.fc1")})
-    EXPECT_EQ(llava_family().from_peft_name(dialect), canonical);
+    EXPECT_EQ(llava_family().names.from_peft_name(dialect), canonical);
   for (const char* stranger : {"", "model", "model.lm_head", "model.layers.0.self_attn.q_proj",
                                "vision_tower.heads", "language_modelx.model", "transformer.h.0"}) {
-    EXPECT_EQ(llava_family().from_peft_name(stranger), "") << stranger;
+    EXPECT_EQ(llava_family().names.from_peft_name(stranger), "") << stranger;
   }
   for (const TensorSpec& spec : tensors_of(config))
-    EXPECT_EQ(llava_family().from_peft_name(llava_family().peft_name(spec.name)), spec.name);
+    EXPECT_EQ(llava_family().names.from_peft_name(llava_family().names.peft_name(spec.name)),
+              spec.name);
 }
 
 TEST(Llava, UnusedModulesGetNoGradient) {
@@ -122,7 +125,7 @@ TEST(Llava, UnusedModulesGetNoGradient) {
     Model model = make_llava(config);
     make_trainable(*model, {"all"});
     test::loss_sum(model, tiny_batch(config)).backward();
-    const std::vector<std::string> unused = config.family->unused_modules(config);
+    const std::vector<std::string> unused = config.family->layout(config).unused_modules;
     for (const auto& item : model->named_parameters()) {
       bool dead = false;
       for (const std::string& module : unused) dead = dead || item.key().starts_with(module + ".");

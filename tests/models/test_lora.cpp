@@ -1,5 +1,6 @@
 // Choosing layers by pattern, injecting adapters, what is trainable, and merging.
 #include "models/lora/inject.h"
+#include "models/lora/inject_select.h"
 #include "models/lora/lora.h"
 #include "models/loss_sum.h"
 #include "models/ops/core/precision.h"

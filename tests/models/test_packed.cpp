@@ -3,6 +3,7 @@
 
 #include "models/layers/recompute.h"
 #include "models/lora/inject.h"
+#include "models/lora/inject_select.h"
 #include "models/ops/attention/attention.h"
 #include "models/ops/core/precision.h"
 #include "models/tiny.h"

@@ -1,6 +1,7 @@
 // Ranks and alphas by pattern: which layers a pattern gives others, and that these have them.
 #include <ATen/ATen.h>
 
+#include "models/lora/inject_select.h"
 #include "models/lora/lora.h"
 #include "models/lora/registry.h"
 #include "models/tiny.h"

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "models/lora/inject_select.h"
 #include "models/lora/pissa.h"
 #include "models/lora/registry.h"
 #include "models/loss_sum.h"

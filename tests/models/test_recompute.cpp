@@ -6,6 +6,7 @@
 
 #include "models/layers/recompute.h"
 #include "models/lora/inject.h"
+#include "models/lora/inject_select.h"
 #include "models/loss_sum.h"
 #include "models/ops/core/precision.h"
 #include "models/tiny.h"

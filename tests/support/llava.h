@@ -10,7 +10,7 @@
 namespace lft::test {
 
 inline std::vector<family::TensorSpec> tensors_of(const family::ModelConfig& config) {
-  return config.family->tensors(config);
+  return config.family->layout(config).tensors;
 }
 
 inline int64_t positions_of(const family::ModelConfig& config) {

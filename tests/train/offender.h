@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "models/base/call.h"
+#include "models/lora/inject_select.h"
 #include "train/tiny_steps.h"
 
 namespace lft::test {

@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "models/lora/inject_select.h"
 #include "src/data/loader.h"
 #include "src/hf/model_dir.h"
+#include "src/hf/weights_load.h"
 #include "src/train/optim/adamw.h"
 #include "src/train/proof/proof.h"
 #include "support/expect_error.h"

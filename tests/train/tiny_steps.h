@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "models/lora/inject_select.h"
 #include "src/hf/model_dir.h"
+#include "src/hf/weights_load.h"
 #include "src/train/optim/adamw.h"
 #include "src/train/step/step.h"
 #include "support/llava.h"

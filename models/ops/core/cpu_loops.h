@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "models/ops/core/dropout_mask.h"
+
 namespace lft::ops::loops {
 
 using Bf16 = c10::BFloat16;
@@ -90,15 +92,6 @@ float token_logprob(float* logits, int64_t vocab, int64_t target, bool gradient,
 float token_logprob(Bf16* logits, int64_t vocab, int64_t target, bool gradient, float scale);
 float token_logprob(Half* logits, int64_t vocab, int64_t target, bool gradient, float scale);
 
-/// Which elements dropout keeps: element i of a stream is kept where its 16 Philox bits are at
-/// least `threshold` (= p 2^16).
-struct DropoutMask {
-  uint64_t seed = 0, stream = 0;
-  uint32_t threshold = 0;
-  float scale = 1;                      // 1 / (1 - p)
-  const uint64_t* stream_at = nullptr;  // device memory that holds `stream`, for a kernel that a
-                                        // CUDA graph launches again; may be null
-};
 /// y = x * mask * scale for elements first .. first + n - 1; with `add`, y += it. `first` is a
 /// multiple of 8.
 void dropout(const float* x, float* y, int64_t first, int64_t n, const DropoutMask& mask, bool add);

@@ -2,8 +2,8 @@
 // and a kernel or plain ATen ops must do.
 #pragma once
 #include <ATen/core/Tensor.h>
-
-#include "models/ops/core/cpu_loops.h"
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 
 namespace lft::ops {
 
@@ -19,8 +19,8 @@ inline bool has_loop(const at::Tensor& x) {
 template <class Body>
 void with_loop_type(at::ScalarType type, const Body& body) {
   if (type == at::kFloat) return body(static_cast<float*>(nullptr));
-  if (type == at::kHalf) return body(static_cast<loops::Half*>(nullptr));
-  return body(static_cast<loops::Bf16*>(nullptr));
+  if (type == at::kHalf) return body(static_cast<c10::Half*>(nullptr));
+  return body(static_cast<c10::BFloat16*>(nullptr));
 }
 
 /// Whether lft's kernels run there: a device with memory and streams of its own.

@@ -2,6 +2,7 @@
 
 #include <cassert>
 
+#include "models/ops/core/cpu_loops.h"
 #include "models/ops/elementwise/dropout.h"
 #include "models/ops/elementwise/function.h"
 #ifdef LFT_HAVE_CUDA
@@ -48,7 +49,7 @@ at::Tensor swiglu_with_kernel(const at::Tensor& gate, const at::Tensor& up) {
 }
 
 DroppedGated swiglu_dropout_with_kernel(const at::Tensor& gate, const at::Tensor& up,
-                                        const loops::DropoutMask& mask, bool whole) {
+                                        const DropoutMask& mask, bool whole) {
   DroppedGated both{whole ? at::empty_like(gate) : at::Tensor(), at::empty_like(gate)};
   void* y = whole ? both.y.mutable_data_ptr() : nullptr;
   on_device_of(gate, [&](Stream stream) {
@@ -174,7 +175,7 @@ at::Tensor gated_values(const at::Tensor& gate, const at::Tensor& up, Gate kind)
 }
 
 DroppedGated gated_dropout(const at::Tensor& gate, const at::Tensor& up,
-                           const loops::DropoutMask& mask, bool whole, Gate kind) {
+                           const DropoutMask& mask, bool whole, Gate kind) {
   expect_dims_like(up, "up", gate, {"m", gate.size(-1)});
 #ifdef LFT_HAVE_CUDA
   if (kind == Gate::kSilu && mask.threshold != 0 && kernel_fits(gate, up))

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "models/ops/core/cpu_loops.h"
+#include "models/ops/core/dropout_mask.h"
 
 namespace lft::ops {
 
@@ -21,7 +21,7 @@ struct DroppedGated {
   at::Tensor y, dropped;
 };
 DroppedGated gated_dropout(const at::Tensor& gate, const at::Tensor& up,
-                           const loops::DropoutMask& mask, bool whole, Gate kind = Gate::kSilu);
+                           const DropoutMask& mask, bool whole, Gate kind = Gate::kSilu);
 /// Gradients of gate and up, given that of the product; with `product` the product again, which a
 /// kernel makes in the same pass.
 struct GatedGradients {

@@ -6,6 +6,7 @@
 
 #include "kernels/common/error.h"
 #include "kernels/common/philox.h"
+#include "models/ops/core/cpu_loops.h"
 #include "models/ops/core/dispatch.h"
 #include "models/ops/core/parallel.h"
 #include "models/ops/core/precision.h"
@@ -19,7 +20,7 @@ namespace {
 /// y (+)= x * mask * scale by the kernel, in one pass; false where there is none. x and y: one
 /// dtype.
 bool run_kernel([[maybe_unused]] const at::Tensor& x, [[maybe_unused]] at::Tensor& y,
-                [[maybe_unused]] const loops::DropoutMask& mask, [[maybe_unused]] bool add) {
+                [[maybe_unused]] const DropoutMask& mask, [[maybe_unused]] bool add) {
 #ifdef LFT_HAVE_CUDA
   if (!has_kernel(x, y)) return false;
   on_device_of(x, [&](Stream stream) {
@@ -32,7 +33,7 @@ bool run_kernel([[maybe_unused]] const at::Tensor& x, [[maybe_unused]] at::Tenso
 #endif
 }
 
-void run_loop(const at::Tensor& x, at::Tensor& y, const loops::DropoutMask& mask, bool add) {
+void run_loop(const at::Tensor& x, at::Tensor& y, const DropoutMask& mask, bool add) {
   with_loop_type(x.scalar_type(), [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     const int64_t n = x.numel(), blocks = (n + 7) / 8;
@@ -46,7 +47,7 @@ void run_loop(const at::Tensor& x, at::Tensor& y, const loops::DropoutMask& mask
 
 /// The factors 0 and scale as float32 on x's device: drawn on the CPU by the same loop, so that
 /// every device has the same mask.
-at::Tensor factors(const at::Tensor& x, const loops::DropoutMask& mask) {
+at::Tensor factors(const at::Tensor& x, const DropoutMask& mask) {
   at::Tensor ones = at::ones(x.sizes(), at::TensorOptions().dtype(at::kFloat));
   run_loop(ones, ones, mask, /*add=*/false);
   return ones.to(x.device());
@@ -73,8 +74,8 @@ std::vector<uint64_t> DropoutStreams::at(uint64_t step, uint64_t micro_batch) co
   return streams;
 }
 
-loops::DropoutMask dropout_mask(double p, const std::string& path) {
-  loops::DropoutMask mask;
+DropoutMask dropout_mask(double p, const std::string& path) {
+  DropoutMask mask;
   const DropoutPosition* position = dropout_position();
   if (position == nullptr || p <= 0) return mask;
   mask.seed = position->seed;
@@ -85,7 +86,7 @@ loops::DropoutMask dropout_mask(double p, const std::string& path) {
   return mask;
 }
 
-at::Tensor dropout(const at::Tensor& x, const loops::DropoutMask& mask) {
+at::Tensor dropout(const at::Tensor& x, const DropoutMask& mask) {
   if (mask.threshold == 0) return x;
   const at::Tensor from = x.contiguous();
   at::Tensor y = at::empty_like(from);
@@ -95,7 +96,7 @@ at::Tensor dropout(const at::Tensor& x, const loops::DropoutMask& mask) {
   return y;
 }
 
-void add_dropout(at::Tensor& y, const at::Tensor& x, const loops::DropoutMask& mask) {
+void add_dropout(at::Tensor& y, const at::Tensor& x, const DropoutMask& mask) {
   const at::Tensor from = x.contiguous();
   if (has_loop(from) && has_loop(y)) return run_loop(from, y, mask, /*add=*/true);
   if (run_kernel(from, y, mask, /*add=*/true)) return;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/dropout/dropout.h"
-#include "models/ops/core/cpu_loops.h"
+#include "models/ops/core/dropout_mask.h"
 
 namespace lft::ops {
 
@@ -36,10 +36,10 @@ class DropoutStreams {
 /// The mask of the module `path` at dropout_position() for drop probability p in [0, 1). Outside
 /// any DropoutGuard, or for p = 0, it keeps all. p is rounded to 1/65536, and kept elements are
 /// scaled by the inverse of what that keeps.
-loops::DropoutMask dropout_mask(double p, const std::string& path);
+DropoutMask dropout_mask(double p, const std::string& path);
 
 /// The mask as the kernels take it.
-inline DropoutArgs dropout_args(const loops::DropoutMask& mask, bool add) {
+inline DropoutArgs dropout_args(const DropoutMask& mask, bool add) {
   return {.seed = mask.seed,
           .stream = mask.stream,
           .threshold = mask.threshold,
@@ -50,8 +50,8 @@ inline DropoutArgs dropout_args(const loops::DropoutMask& mask, bool add) {
 
 /// x * mask * scale, without a graph. Element i is x's i-th in row-major order. A mask that keeps
 /// all returns x itself.
-at::Tensor dropout(const at::Tensor& x, const loops::DropoutMask& mask);
+at::Tensor dropout(const at::Tensor& x, const DropoutMask& mask);
 /// y += x * mask * scale, in place. x and y: same shape and dtype.
-void add_dropout(at::Tensor& y, const at::Tensor& x, const loops::DropoutMask& mask);
+void add_dropout(at::Tensor& y, const at::Tensor& x, const DropoutMask& mask);
 
 }  // namespace lft::ops

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "models/ops/core/cpu_loops.h"
 #include "models/ops/core/precision.h"
 #include "models/ops/elementwise/function.h"
 #ifdef LFT_HAVE_CUDA

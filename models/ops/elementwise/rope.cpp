@@ -1,5 +1,6 @@
 #include "models/ops/elementwise/rope.h"
 
+#include "models/ops/core/cpu_loops.h"
 #include "models/ops/elementwise/function.h"
 #ifdef LFT_HAVE_CUDA
 #include "kernels/rope/rope.h"

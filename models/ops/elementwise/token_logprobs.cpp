@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include "models/ops/core/cpu_loops.h"
 #include "models/ops/core/gemm.h"
 #include "models/ops/core/precision.h"
 #include "models/ops/elementwise/function.h"

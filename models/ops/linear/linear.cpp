@@ -26,7 +26,7 @@ at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 struct Input {
   at::Tensor x_ti, dropped_ti;
   bool defined() const { return x_ti.defined() || dropped_ti.defined(); }
-  at::Tensor dropped(const loops::DropoutMask& mask) const {
+  at::Tensor dropped(const DropoutMask& mask) const {
     if (dropped_ti.defined()) return dropped_ti;
     return dropout(x_ti, mask);
   }
@@ -39,7 +39,7 @@ struct Factors {
 };
 
 /// act(gate) * up; with a mask dropped in the same pass, and then x_ti is left out unless `whole`.
-Input gated_input(const Factors& of, at::ScalarType dtype, const loops::DropoutMask& mask,
+Input gated_input(const Factors& of, at::ScalarType dtype, const DropoutMask& mask,
                   bool whole) {
   if (mask.threshold == 0 || of.gate.scalar_type() != dtype)
     return {rows_of(gated_values(of.gate, of.up, of.kind).to(dtype)), {}};

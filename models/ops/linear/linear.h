@@ -4,7 +4,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include "models/ops/core/cpu_loops.h"
+#include "models/ops/core/dropout_mask.h"
 #include "models/ops/elementwise/activation.h"
 #include "models/ops/weight/masters.h"
 #include "models/ops/weight/weight.h"
@@ -16,7 +16,7 @@ namespace lft::ops {
 struct LowRank {
   at::Tensor a_ri, b_or;  // undefined: none
   double scale = 1;
-  loops::DropoutMask mask;  // threshold 0: no dropout
+  DropoutMask mask;  // threshold 0: no dropout
   /// Of A, and of B with `scale`; null: copies are made at every product.
   ShadowPtr a_shadow = {}, b_shadow = {};
 };

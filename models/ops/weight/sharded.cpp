@@ -169,7 +169,7 @@ at::Tensor ShardedWeight::dense(at::ScalarType dtype) const {
   return codes_ ? codes_->with(parts)->dense(dtype) : parts.front().to(dtype);
 }
 
-bool ShardedWeight::lends(at::ScalarType dtype) const {
+bool ShardedWeight::can_alias_as(at::ScalarType dtype) const {
   return !codes_ && shapes_.front().scalar_type() == dtype;
 }
 

@@ -92,7 +92,7 @@ class ShardedWeight : public CodedWeight {
   c10::intrusive_ptr<CodedWeight> with(const std::vector<at::Tensor>& parts) const override;
   at::Device device() const override { return blocks_->device(); }
   at::Tensor dense(at::ScalarType dtype) const override;
-  bool lends(at::ScalarType dtype) const override;
+  bool can_alias_as(at::ScalarType dtype) const override;
   at::Tensor product(const at::Tensor& x_ti, const at::Tensor& bias_o) const override;
   at::Tensor product_backward(const at::Tensor& dy_to) const override;
 

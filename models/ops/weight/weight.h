@@ -8,13 +8,9 @@
 #include <utility>
 #include <vector>
 
-namespace lft::ops {
+#include "models/ops/weight/base_storage.h"
 
-/// How the weights of the decoder layers' linear layers are stored: as the others, as codes
-/// (models/ops/weight/nf4.h, models/ops/weight/fp8.h), or elsewhere, which is no kind of weight: in
-/// slices over several processes (models/ops/weight/sharded.h), or in their files
-/// (src/hf/file_weight.h).
-enum class BaseStorage { kDense, kNf4, kFp8, kElsewhere };
+namespace lft::ops {
 
 /// A frozen weight in codes, or elsewhere.
 struct CodedWeight : torch::CustomClassHolder {
@@ -28,7 +24,7 @@ struct CodedWeight : torch::CustomClassHolder {
   /// [o, i] of float32, bfloat16 or float16, where the codes are.
   virtual at::Tensor dense(at::ScalarType dtype) const = 0;
   /// Whether dense() of it is not the caller's to write to.
-  virtual bool lends(at::ScalarType) const { return false; }
+  virtual bool can_alias_as(at::ScalarType) const { return false; }
   /// x W^T (+ b) and dy W in the dtype of x and of dy. Here with the weight made dense for as long
   /// as the product takes.
   virtual at::Tensor product(const at::Tensor& x_ti, const at::Tensor& bias_o) const;
@@ -55,8 +51,8 @@ class Weight {
     return coded_ ? coded_->dense(dtype) : dense_.to(dtype);
   }
   /// Whether to() gives what others read, too.
-  bool lends(at::ScalarType dtype) const {
-    return coded_ ? coded_->lends(dtype) : dense_.scalar_type() == dtype;
+  bool can_alias_as(at::ScalarType dtype) const {
+    return coded_ ? coded_->can_alias_as(dtype) : dense_.scalar_type() == dtype;
   }
 
   const at::Tensor& dense() const { return dense_; }  // undefined where there are codes

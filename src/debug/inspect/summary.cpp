@@ -11,6 +11,7 @@
 #include "models/ops/core/precision.h"
 #include "src/data/batch.h"
 #include "src/debug/inspect/summary_ops.h"
+#include "src/hf/weights_load.h"
 #include "src/train/inputs/run_inputs.h"
 #include "src/train/inputs/run_model.h"
 
@@ -121,7 +122,7 @@ class CallTable : public CallObserver {
 /// first token, is supervised.
 family::Batch made_up_batch(const family::ModelConfig& config, int64_t batch, int64_t tokens,
                             at::TensorOptions meta) {
-  const family::ImagePlan plan = family::ordinary_image(config);
+  const family::ImagePlan plan = family::reference_image_plan(config);
   const int64_t image = plan.positions(), other = config.image_token == 0 ? 1 : 0;
   const bool has_image = tokens >= image + 2;
   family::Batch out;
@@ -171,7 +172,8 @@ Summary summarize(family::Model& model, const family::Batch& batch, bool loss,
     }
     table.count_products(products.by_module());
   }
-  const std::vector<std::string> unused = model->config.family->unused_modules(model->config);
+  const std::vector<std::string> unused =
+      model->config.family->layout(model->config).unused_modules;
   Summary summary;
   for (const Parameter& parameter : parameters) {
     table.count(parameter, unused);
@@ -209,13 +211,13 @@ Summary summarize_model(const hf::ModelDir& dir, const SummaryOptions& options) 
   if (dir.tensors.empty()) {  // config.json alone
     const int64_t bytes =
         static_cast<int64_t>(c10::elementSize(hf::to_scalar_type(dir.stored_dtype)));
-    for (const family::TensorSpec& spec : config.family->tensors(config)) {
+    for (const family::TensorSpec& spec : config.family->layout(config).tensors) {
       const int64_t numel = c10::multiply_integers(spec.shape);
       parameters.push_back(
           {spec.name, io::dtype_name(dir.stored_dtype), numel, numel * bytes, false});
     }
   }
-  const int64_t image = family::ordinary_image(config).positions(),
+  const int64_t image = family::reference_image_plan(config).positions(),
                 left = config.text.max_positions - image;
   const int64_t tokens = left >= 2 ? image + std::min(kTextTokens, left)
                                    : std::min(kTextTokens, config.text.max_positions);

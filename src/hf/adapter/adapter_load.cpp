@@ -1,12 +1,16 @@
+#include "src/hf/adapter/adapter_load.h"
+
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 
 #include "kernels/common/error.h"
+#include "models/family/model.h"
+#include "models/lora/inject_select.h"
 #include "models/lora/registry.h"
-#include "src/hf/adapter/adapter.h"
 #include "src/hf/adapter/adapter_files.h"
 #include "src/hf/file_weight.h"
+#include "src/hf/tied_head.h"
 #include "src/hf/weights.h"
 
 namespace lft::hf {
@@ -28,7 +32,7 @@ class Fitting {
  public:
   Fitting(const AdapterDir& dir, const io::SafetensorsFile& file, const family::ModelConfig& config)
       : dir_(dir), file_(file), family_(*config.family), ties_(config.text.tie_embeddings) {
-    for (const family::TensorSpec& spec : config.family->tensors(config))
+    for (const family::TensorSpec& spec : config.family->layout(config).tensors)
       shapes_[spec.name] = spec.shape;
   }
 
@@ -38,7 +42,8 @@ class Fitting {
       if (!of_adapter(name)) check_whole(name, stored);
     }
     for (const auto& [name, shape] : shapes_) {
-      if (saves(dir_.modules_to_save, family_.peft_name(name)) && !dir_.stored_names.contains(name))
+      if (saves(dir_.modules_to_save, family_.names.peft_name(name)) &&
+          !dir_.stored_names.contains(name))
         missing_.items.push_back(name + " " + shape_text(shape));
     }
     const std::vector<Faults> faults = {absent_, misshapen_, missing_};

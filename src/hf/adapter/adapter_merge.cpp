@@ -1,3 +1,5 @@
+#include "src/hf/adapter/adapter_merge.h"
+
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
@@ -13,10 +15,15 @@
 #include "models/lora/registry.h"
 #include "models/ops/core/parallel.h"
 #include "src/base/hash.h"
-#include "src/hf/adapter/adapter.h"
 #include "src/hf/adapter/adapter_files.h"
+#include "src/hf/adapter/adapter_load.h"
+#include "src/hf/adapter/adapter_notes.h"
+#include "src/hf/adapter/adapter_tie.h"
 #include "src/hf/adapter/model_files.h"
+#include "src/hf/model_dir_fingerprint.h"
+#include "src/hf/tied_head.h"
 #include "src/hf/weights.h"
+#include "src/hf/weights_load.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
 
@@ -169,7 +176,7 @@ class Merger {
                       second = (head_alone ? kEmbedding : kHead) + ".weight";
     canonical_[{embedding.file, embedding.stored_name}] = stored;
     const bool old = embedding.stored_name.starts_with("language_model.");  // as LLaVA's first
-    second_table_ = {embedding.file, old ? second : base_.config.family->peft_name(second)};
+    second_table_ = {embedding.file, old ? second : base_.config.family->names.peft_name(second)};
     canonical_[{second_table_->file, second_table_->stored_name}] = second;
   }
 

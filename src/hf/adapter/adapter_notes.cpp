@@ -1,12 +1,11 @@
-// What lft records next to an adapter and a model: lft_adapter.json, lft_model.json and the chat
-// template.
+#include "src/hf/adapter/adapter_notes.h"
+
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "kernels/common/error.h"
 #include "src/base/hash.h"
 #include "src/base/text.h"
-#include "src/hf/adapter/adapter.h"
 #include "src/hf/adapter/adapter_files.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"

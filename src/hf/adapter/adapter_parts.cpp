@@ -1,11 +1,15 @@
+#include "src/hf/adapter/adapter_parts.h"
+
 #include <algorithm>
 #include <set>
 
 #include "kernels/common/error.h"
+#include "models/family/model.h"
 #include "models/registry/registry.h"
 #include "src/base/text.h"
-#include "src/hf/adapter/adapter.h"
 #include "src/hf/adapter/adapter_files.h"
+#include "src/hf/adapter/adapter_notes.h"
+#include "src/hf/adapter/adapter_readme.h"
 #include "src/hf/shards.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"
@@ -16,7 +20,7 @@ void save_parts(const std::string& path, family::Model& model, const std::vector
   std::map<std::string, at::Tensor> tensors;
   for (const auto& [name, parameter] : model_parameters(*model)) {
     if (std::ranges::find(full, lora::scope_of(name)) == full.end()) continue;
-    tensors[model->config.family->whole_name(name)] =
+    tensors[model->config.family->names.whole_name(name)] =
         parameter.detach().to(at::kCPU, at::kFloat).contiguous();
   }
   io::write_dir_atomic(path, [&](const std::string& out) {
@@ -42,7 +46,7 @@ AdapterDir open_parts(const std::string& path) {
   for (const auto& [name, info] : file.tensors()) names.push_back(name);
   const family::Family& family = registry::family_of_peft_names(names);
   for (const auto& [name, info] : file.tensors()) {
-    const std::string canonical = family.from_peft_name(name);
+    const std::string canonical = family.names.from_peft_name(name);
     if (info.dtype != io::DType::kF32)
       mistyped.items.push_back(name + ": found " + io::dtype_name(info.dtype) + ", expected F32");
     if (canonical.empty() || !dir.stored_names.emplace(canonical, name).second) {
@@ -60,7 +64,7 @@ AdapterDir open_parts(const std::string& path) {
            "take the folder as lft train wrote it");
   }
   for (const std::string& scope : scopes) {
-    for (const std::string& module : family.modules_of_scope(scope))
+    for (const std::string& module : family.names.modules_of_scope(scope))
       dir.modules_to_save.push_back(module);
   }
   return dir;

@@ -1,11 +1,11 @@
-// The README.md of what a run hands out: the hub's header, whose it is, and Python that asks it as
-// lft generate does.
+#include "src/hf/adapter/adapter_readme.h"
 
 #include <algorithm>
 #include <filesystem>
 
 #include "src/base/text.h"
 #include "src/hf/adapter/adapter_files.h"
+#include "src/hf/interop/interop.h"
 #include "src/io/json.h"
 #include "src/text/chat/named_form.h"
 
@@ -125,12 +125,12 @@ assert not any(token in QUESTION for token in special), "lft reads special token
 /// Whether a vision tower is saved under names that only newer versions of transformers give it.
 bool saves_renamed(const std::vector<std::string>& modules, const family::ModelConfig& config) {
   const family::Family& family = *config.family;
-  const std::vector<std::string> vision = family.modules_of_scope("vision");
-  const std::vector<family::TensorSpec> tensors = family.tensors(config);
+  const std::vector<std::string> vision = family.names.modules_of_scope("vision");
+  const std::vector<family::TensorSpec> tensors = family.layout(config).tensors;
   return !vision.empty() && std::ranges::find(modules, vision[0]) != modules.end() &&
          std::ranges::any_of(tensors, [&](const family::TensorSpec& tensor) {
            return tensor.name.starts_with(family::kVision) &&
-                  family.whole_name(tensor.name) != family.peft_name(tensor.name);
+                  family.names.whole_name(tensor.name) != family.names.peft_name(tensor.name);
          });
 }
 
@@ -141,14 +141,14 @@ std::string python_use(const AdapterNotes& notes, const family::ModelConfig& con
                        const std::string& imports, const std::string& loads) {
   const family::InputSettings& input = notes.input;
   if (input.template_name.empty()) return "";
-  const std::string class_name = config.family->transformers_class(config);
+  const std::string class_name = transformers_class(config);
   return "Trained with " + settings_text(input) +
          "; other choices give other answers. This asks as\n`lft generate` does, from any folder: "
          "set the four names, and the dtype that your device likes.\nIt needs\n\n```\npip install "
          "torch torchvision pillow \"transformers>=" +
-         config.family->oldest_transformers() + "\"" + packages +
-         config.family->more_packages(config) + "\n```\n\n```python\n" +
-         (input.template_args.empty() ? "" : "import json\n") + "import torch\n" + imports +
+         oldest_transformers(config) + "\"" + packages + more_packages(config) +
+         "\n```\n\n```python\n" + (input.template_args.empty() ? "" : "import json\n") +
+         "import torch\n" + imports +
          "from PIL import Image, ImageOps\nfrom transformers import AutoProcessor, " + class_name +
          "\n\nBASE = " + python_string(notes.base_path) + "\nFOLDER = " + python_string(folder) +
          "\nIMAGE = \"cat.jpg\"\nQUESTION = \"What is this?\"\n\n"
@@ -161,7 +161,7 @@ std::string python_use(const AdapterNotes& notes, const family::ModelConfig& con
          "image = ImageOps.exif_transpose(Image.open(IMAGE))" +
          python_colours(input.alpha) + python_fit(input.image_fit) +
          (input.special_tokens == "text" ? kPlainQuestion : "") +
-         python_prompt(input, config.family->processor_mark()) +
+         python_prompt(input, config.family->processor_mark) +
          "with torch.inference_mode():\n"
          "    ids = model.generate(**inputs, max_new_tokens=256, do_sample=False)\n"
          "print(processor.decode(ids[0, inputs[\"input_ids\"].shape[1]:], "
@@ -181,7 +181,7 @@ std::string adapter_readme(const std::string& rank, const std::vector<std::strin
   for (const std::string& module : modules)
     text += "`" + module + "` was trained whole and is saved with it.\n";
   const bool vision = saves_renamed(modules, config);
-  return text + "PEFT needs transformers " + config.family->oldest_transformers() + " or newer" +
+  return text + "PEFT needs transformers " + oldest_transformers(config) + " or newer" +
          (vision ? ", and 5.6 or newer for the saved vision tower.\n\n" : ".\n\n") +
          python_use(notes, config, folder, " peft", "from peft import PeftModel\n",
                     "model = PeftModel.from_pretrained(model, FOLDER)\n");

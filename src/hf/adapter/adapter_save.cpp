@@ -1,10 +1,14 @@
+#include "src/hf/adapter/adapter_save.h"
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "kernels/common/error.h"
+#include "models/family/model.h"
+#include "models/lora/inject_select.h"
 #include "models/lora/registry.h"
-#include "src/hf/adapter/adapter.h"
 #include "src/hf/adapter/adapter_files.h"
+#include "src/hf/adapter/adapter_load.h"
 #include "src/hf/adapter/adapter_write.h"
 #include "src/hf/weights.h"
 
@@ -14,7 +18,7 @@ namespace {
 /// PEFT's module names of a scope that is saved whole.
 std::vector<std::string> saved_modules(const std::string& scope,
                                        const family::ModelConfig& config) {
-  std::vector<std::string> modules = config.family->modules_of_scope(scope);
+  std::vector<std::string> modules = config.family->names.modules_of_scope(scope);
   if (!modules.empty()) return modules;
   refuse(ErrorKind::kUsage, "a scope that an adapter cannot hold whole", "full", scope,
          "llm, projector or vision", "a model trained with full: [all] is saved as a model");
@@ -50,7 +54,7 @@ void save_adapter(const std::string& path, family::Model& model, const lora::Lor
     for (const auto& [name, parameter] : parameters) {
       if (lora::scope_of(name) != scope) continue;
       contents.full[name] = master(parameter);
-      saved.push_back(model->config.family->whole_name(name));
+      saved.push_back(model->config.family->names.whole_name(name));
     }
     for (const std::string& module : saved_modules(scope, model->config)) {
       const auto has = [&](const std::string& name) { return saves({module}, name); };

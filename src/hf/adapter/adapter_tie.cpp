@@ -1,7 +1,9 @@
+#include "src/hf/adapter/adapter_tie.h"
+
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
-#include "src/hf/adapter/adapter.h"
 #include "src/hf/adapter/adapter_files.h"
+#include "src/hf/tied_head.h"
 
 namespace lft::hf {
 namespace {

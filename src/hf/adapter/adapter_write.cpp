@@ -6,8 +6,12 @@
 #include "models/lora/registry.h"
 #include "src/base/text.h"
 #include "src/hf/adapter/adapter_files.h"
+#include "src/hf/adapter/adapter_load.h"
+#include "src/hf/adapter/adapter_notes.h"
+#include "src/hf/adapter/adapter_readme.h"
 #include "src/hf/adapter/peft_config.h"
 #include "src/hf/adapter/target_names.h"
+#include "src/hf/tied_head.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"
 
@@ -15,8 +19,9 @@ namespace lft::hf {
 namespace {
 
 std::string spelled(const family::Family& family, const std::string& canonical, Dialect dialect) {
-  if (dialect == Dialect::kD1) return family.stored_name(canonical);
-  return dialect == Dialect::kD3 ? family.whole_name(canonical) : family.peft_name(canonical);
+  if (dialect == Dialect::kD1) return family.names.stored_name(canonical);
+  return dialect == Dialect::kD3 ? family.names.whole_name(canonical)
+                                 : family.names.peft_name(canonical);
 }
 
 /// In every spelling that a reader of the dialect's keys may have in memory: PEFT maps keys from
@@ -25,7 +30,7 @@ std::vector<std::string> names_of(const family::Family& family,
                                   const std::vector<std::string>& modules, Dialect dialect) {
   std::vector<std::string> names = target_names(family, modules);
   if (dialect != Dialect::kD1) return names;
-  for (const std::string& module : modules) names.push_back(family.stored_name(module));
+  for (const std::string& module : modules) names.push_back(family.names.stored_name(module));
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
   return names;

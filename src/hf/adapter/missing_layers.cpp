@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <functional>
 
+#include "models/family/model.h"
 #include "models/family/scopes.h"
+#include "models/lora/inject_select.h"
 #include "src/base/errors.h"
 #include "src/base/log.h"
 #include "src/base/text.h"
@@ -19,9 +21,9 @@ using Spelling = std::function<std::string(const std::string&)>;
 /// them; null where the file mixes spellings.
 Spelling spelling_of(const AdapterDir& dir, const family::Family& family) {
   const std::vector<Spelling> spellings = {
-      [&](const std::string& name) { return family.peft_name(name); },
-      [&](const std::string& name) { return family.whole_name(name); },
-      [&](const std::string& name) { return family.stored_name(name); },
+      [&](const std::string& name) { return family.names.peft_name(name); },
+      [&](const std::string& name) { return family.names.whole_name(name); },
+      [&](const std::string& name) { return family.names.stored_name(name); },
       // The original LLaVA, whose projector and tower have no LoRA.
       [](const std::string& name) {
         return name.starts_with(family::kDecoder) ? name.substr(sizeof(family::kDecoder) - 1) : "";
@@ -46,7 +48,7 @@ std::vector<std::string> missing_layers(const AdapterDir& dir, const std::string
   const PeftTargets targets(rule, config_file);
   family::Model shapes =
       family.build(config, at::kFloat, at::Device(at::kMeta), ops::BaseStorage::kDense);
-  const std::vector<std::string> unused = family.unused_modules(config);
+  const std::vector<std::string> unused = family.layout(config).unused_modules;
   const auto is_unused = [&](const std::string& module) {
     return std::ranges::any_of(unused, [&](const std::string& each) {
       return module == each || module.starts_with(each + ".");

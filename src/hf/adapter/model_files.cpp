@@ -3,7 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "src/hf/adapter/adapter_files.h"
+#include "src/hf/adapter/adapter_notes.h"
 #include "src/hf/weights.h"
+#include "src/hf/weights_side_files.h"
 #include "src/io/files.h"
 #include "src/text/chat/family_templates.h"
 #include "src/text/chat/named_form.h"
@@ -59,7 +61,7 @@ void write_fit(const std::string& dir, const family::ModelConfig& config,
 
 std::string jinja_of(const AdapterNotes& notes, const family::ModelConfig& config,
                      const std::string& marker) {
-  const std::string &name = notes.input.template_name, mark = config.family->processor_mark();
+  const std::string &name = notes.input.template_name, mark = config.family->processor_mark;
   if (text::is_named_form(name)) return text::named_form_jinja(name, mark, marker);
   if (!notes.chat_template.empty()) return notes.chat_template;
   const auto by_name = text::family_template(name, mark);  // of an older lft

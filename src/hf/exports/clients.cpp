@@ -8,6 +8,8 @@
 #include "models/lora/registry.h"
 #include "src/base/text.h"
 #include "src/hf/adapter/adapter_files.h"
+#include "src/hf/interop/interop.h"
+#include "src/hf/tied_head.h"
 
 namespace lft::hf {
 namespace {
@@ -101,8 +103,8 @@ bool is_embedding(const std::string& module) { return module == kEmbedding; }
 
 bool newest_spelling(const AdapterDir& dir, const family::Family& family) {
   return any_module(dir, [&](const std::string& module) {
-    const std::string newest = family.whole_name(module);
-    if (newest == family.peft_name(module)) return false;
+    const std::string newest = family.names.whole_name(module);
+    if (newest == family.names.peft_name(module)) return false;
     return dir.stored_names.at(module + ".lora_A.weight").find("." + newest + ".") !=
            std::string::npos;
   });
@@ -166,13 +168,10 @@ std::vector<Finding> findings(Target target, const AdapterDir& dir,
                               const family::ModelConfig& config) {
   std::vector<Finding> list;
   const bool served = target == Target::kSglang || target == Target::kGguf;
-  const family::Server server =
-      target == Target::kSglang ? family::Server::kSglang : family::Server::kLlamaCpp;
-  if (const std::string why = served ? config.family->unserved(server, config) : ""; !why.empty())
-    list.push_back({.what = config.family->name(),
-                    .does = "is refused: " + why,
-                    .remedy = {},
-                    .blocks = true});
+  const Server server = target == Target::kSglang ? Server::kSglang : Server::kLlamaCpp;
+  if (const std::string why = served ? why_not_served(server, config) : ""; !why.empty())
+    list.push_back(
+        {.what = config.family->name, .does = "is refused: " + why, .remedy = {}, .blocks = true});
   for (const Row& row : kRows) {
     const Cell& cell = row.cells[static_cast<size_t>(target)];
     const std::string what = cell.does == Does::kReads ? "" : found(row.trait, dir, config);

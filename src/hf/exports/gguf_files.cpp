@@ -9,11 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/common/error.h"
-#include "models/family/gguf_form.h"
 #include "models/lora/registry.h"
 #include "src/hf/adapter/model_files.h"
 #include "src/hf/exports/gguf_vocabulary.h"
+#include "src/hf/interop/interop.h"
 #include "src/hf/weights.h"
+#include "src/hf/weights_load.h"
 #include "src/io/files.h"
 #include "src/io/gguf/gguf.h"
 #include "src/text/chat/jinja_template.h"
@@ -23,8 +24,6 @@
 namespace lft::hf {
 namespace {
 
-using family::GgufForm;
-using family::GgufTensor;
 using Make = GgufTensor::Make;
 
 /// llama_ftype.
@@ -33,7 +32,7 @@ uint32_t file_type(io::DType dtype) {
 }
 
 /// Rows of each of `heads` heads: its halves take turns. `back` undoes it.
-at::Tensor turned(const at::Tensor& tensor, int64_t heads, bool back = false) {
+at::Tensor interleaved(const at::Tensor& tensor, int64_t heads, bool back = false) {
   std::vector<int64_t> parts = {heads, 2, tensor.size(0) / heads / 2, -1};
   if (back) std::swap(parts[1], parts[2]);
   return tensor.reshape(parts).transpose(1, 2).reshape(tensor.sizes()).contiguous();
@@ -47,8 +46,8 @@ std::vector<int64_t> shape_of(const GgufTensor& tensor, std::vector<int64_t> sha
 
 at::Tensor made(const GgufTensor& tensor, const at::Tensor& stored) {
   switch (tensor.make) {
-    case Make::kTurned:
-      return turned(stored, tensor.count);
+    case Make::kInterleaved:
+      return interleaved(stored, tensor.count);
     case Make::kFrame:
       return stored.select(2, tensor.part);
     case Make::kRows:
@@ -163,7 +162,7 @@ std::string end_of_turn(const GgufJob& job, const std::string& jinja) {
   const auto tokenizer = text::Tokenizer::load(job.model.path);
   return text::jinja_template({.text = jinja, .where = "chat template"}, *tokenizer,
                               {.ends = {tokenizer->eos_token()},
-                               .placeholder = job.model.config.family->placeholder()})
+                               .placeholder = job.model.config.family->placeholder})
       ->end();
 }
 
@@ -240,7 +239,7 @@ io::DType gguf_type(io::DType stored) {
 
 int64_t write_gguf_model(const GgufJob& job, const std::string& folder) {
   const at::NoGradGuard no_grad;
-  const GgufForm form = job.model.config.family->gguf(job.model.config);
+  const GgufForm form = gguf_form(job.model.config);
   io::GgufKeys text = general(form.architecture, "model", job.name, job.dtype);
   append(&text, form.text);
   const std::string prompt = jinja(job);
@@ -256,7 +255,7 @@ int64_t write_gguf_model(const GgufJob& job, const std::string& folder) {
 
 void write_gguf_lora(const ModelDir& model, const Updates& updates, const std::string& path) {
   const at::NoGradGuard no_grad;
-  const GgufForm form = model.config.family->gguf(model.config);
+  const GgufForm form = gguf_form(model.config);
   const std::map<std::string, GgufTensor> weights = weights_of(form);
   io::GgufKeys keys = general(form.architecture, "adapter", "lora", io::DType::kF32);
   keys.emplace_back("adapter.type", std::string("lora"));
@@ -274,7 +273,8 @@ void write_gguf_lora(const ModelDir& model, const Updates& updates, const std::s
     const GgufTensor& weight = weights.at(module);
     const at::Tensor& up = parts.at("lora_B");
     add(weight.name + ".lora_a", parts.at("lora_A"));
-    add(weight.name + ".lora_b", weight.make == Make::kTurned ? turned(up, weight.count) : up);
+    add(weight.name + ".lora_b",
+        weight.make == Make::kInterleaved ? interleaved(up, weight.count) : up);
   }
   io::GgufWriter writer(path, keys, infos);
   for (const at::Tensor& tensor : tensors) writer.append(tensor.const_data_ptr(), tensor.nbytes());
@@ -291,12 +291,13 @@ Updates read_gguf_lora(const ModelDir& model, const std::string& path) {
                            .rank = 0,
                            .alpha = std::get<float>(alpha->second)},
                   .tensors = {}};
-  for (const auto& [module, weight] : weights_of(model.config.family->gguf(model.config))) {
+  for (const auto& [module, weight] : weights_of(gguf_form(model.config))) {
     if (!file.tensors().contains(weight.name + ".lora_a")) continue;
     const at::Tensor up = read_single(file, weight.name + ".lora_b");
     updates.tensors[module] = {
         {"lora_A", read_single(file, weight.name + ".lora_a")},
-        {"lora_B", weight.make == Make::kTurned ? turned(up, weight.count, /*back=*/true) : up}};
+        {"lora_B",
+         weight.make == Make::kInterleaved ? interleaved(up, weight.count, /*back=*/true) : up}};
     updates.lora.rank = up.size(1);
   }
   return updates;

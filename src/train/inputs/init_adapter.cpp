@@ -4,6 +4,7 @@
 #include <set>
 
 #include "kernels/common/error.h"
+#include "models/lora/inject_select.h"
 #include "models/lora/registry.h"
 #include "src/base/errors.h"
 #include "src/base/text.h"

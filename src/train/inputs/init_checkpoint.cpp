@@ -4,6 +4,7 @@
 
 #include "src/base/errors.h"
 #include "src/base/text.h"
+#include "src/hf/model_dir_fingerprint.h"
 #include "src/io/files.h"
 #include "src/recipe/diff.h"
 

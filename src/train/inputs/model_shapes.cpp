@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "models/family/model.h"
+#include "models/lora/inject_select.h"
+
 namespace lft::train {
 namespace {
 

@@ -2,7 +2,9 @@
 
 #include "src/base/log.h"
 #include "src/base/text.h"
+#include "src/hf/adapter/adapter.h"
 #include "src/hf/adapter/adapter_files.h"
+#include "src/hf/adapter/adapter_notes.h"
 #include "src/hf/adapter/model_files.h"
 #include "src/hf/model_dir.h"
 #include "src/text/chat/template_files.h"
@@ -46,7 +48,7 @@ std::string settle_data(recipe::Recipe& recipe, const std::string& model,
     settle("data.template", recipe.data.chat_template, defaults.template_name, by_family);
   settle("data.image_fit", recipe.data.image_fit, defaults.image_fit, by_family);
   if (!by_family.empty())
-    lines.push_back(join(by_family, ", ") + ", as " + config.family->name() + " is used");
+    lines.push_back(join(by_family, ", ") + ", as " + config.family->name + " is used");
   return join(lines, "; ");
 }
 

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 
+#include "models/family/model.h"
 #include "models/lora/trained_modules.h"
 #include "src/base/text.h"
+#include "src/hf/adapter/adapter_load.h"
 #include "src/hf/weights.h"
+#include "src/hf/weights_load.h"
 #include "src/train/inputs/init_adapter.h"
 #include "src/train/inputs/init_checkpoint.h"
 #include "src/train/inputs/model_shapes.h"
@@ -49,12 +52,12 @@ std::string millions(int64_t count) {
 
 Learnable never_learning(const family::ModelConfig& config,
                          const std::vector<lora::Trainable>& trainables) {
-  const std::vector<std::string> unused = config.family->unused_modules(config);
+  const std::vector<std::string> unused = config.family->layout(config).unused_modules;
   const auto is_unused = [&](const std::string& name) {
     return std::ranges::any_of(
         unused, [&](const std::string& module) { return name.starts_with(module + "."); });
   };
-  const std::string reason = config.family->unused_reason(config);
+  const std::string reason = config.family->layout(config).unused_reason;
   Learnable result;
   std::vector<lora::Trainable> left_out;
   for (const lora::Trainable& trainable : trainables) {

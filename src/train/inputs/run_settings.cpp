@@ -60,7 +60,7 @@ bool could_record(const recipe::Recipe& recipe, const RunSettings& settings) {
 std::string unlike_passes(const recipe::Recipe& recipe, const RunSettings& settings) {
   if (settings.config.text.follows_length(recipe.data.max_tokens))
     return "angles or masks of the decoder depend on how long rows are";
-  return settings.config.family->unlike_passes();
+  return settings.config.family->why_not_graphable;
 }
 
 }  // namespace

@@ -164,7 +164,7 @@ Moment arena_moment(const RunSettings& settings, const std::vector<MemoryUnit>& 
 
 /// Bytes in float32 of the largest operand of a product: a weight, or the widest rows.
 double largest_operand(const family::ModelConfig& config, const PassShape& shape) {
-  const family::Tower vision = config.family->vision(config);
+  const family::Tower vision = config.family->layout(config).vision;
   const int64_t decoder =
                     config.text.hidden * std::max(config.text.vocab, config.text.intermediate),
                 tower = vision.width * vision.inner,
@@ -255,7 +255,7 @@ double waiting_sums(const RunSettings& settings, const MicroBatchShape& worst, d
 }  // namespace
 
 LargestMicroBatch::Weights LargestMicroBatch::weigh(const RunSettings& settings) {
-  const family::ImagePlan image = family::ordinary_image(settings.config);
+  const family::ImagePlan image = family::reference_image_plan(settings.config);
   const auto with_images = [&](PassShape shape, int64_t images) {
     shape.images = images;
     shape.values = images * image.shape.values();

@@ -5,6 +5,7 @@
 #include "src/base/errors.h"
 #include "src/base/text.h"
 #include "src/hf/model_dir.h"
+#include "src/hf/weights_load.h"
 #include "src/train/inputs/model_shapes.h"
 #include "src/train/memory/memory_plan.h"
 #include "src/train/optim/rules.h"

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "kernels/nf4/nf4.h"
+#include "models/family/model.h"
 #include "models/lora/registry.h"
 #include "models/ops/core/gemm.h"
 #include "models/ops/elementwise/token_logprobs.h"
@@ -28,7 +29,8 @@ double bytes_of_codes(ops::BaseStorage storage, double out, double in) {
 struct Trains {
   explicit Trains(const RunSettings& settings)
       : recipe(settings.recipe), shapes(shape_only(settings.config)) {
-    const std::vector<std::string> unused = settings.config.family->unused_modules(settings.config);
+    const std::vector<std::string> unused =
+        settings.config.family->layout(settings.config).unused_modules;
     const std::vector<lora::LinearSite> sites = adapted_sites(recipe, *shapes, nullptr);
     options = lora_options(recipe, sites);
     for (const lora::LinearSite& site : sites) {
@@ -302,7 +304,8 @@ MemoryUnit patch_unit(const Counting& c, const Stack& s) {
 
 /// The vision tower's blocks that run; true where what comes out of them needs a gradient.
 bool add_vision(const Counting& c, std::vector<MemoryUnit>& units) {
-  Stack stack = make_stack(c.config.family->vision(c.config), "vision layer ", "vision tower");
+  Stack stack =
+      make_stack(c.config.family->layout(c.config).vision, "vision layer ", "vision tower");
   if (c.shape.images == 0) stack.tower.count = 0;
   stack.tokens = stack.kept = static_cast<double>(c.shape.tower);
   stack.stream = c.types.vision_stream;
@@ -316,7 +319,8 @@ bool add_projector(const Counting& c, std::vector<MemoryUnit>& units, bool reach
              d = static_cast<double>(c.config.text.hidden);
   const double compute = c.types.compute;
   std::vector<Layer> layers;
-  for (const family::ProjectorShape::Layer& layer : c.config.family->projector(c.config).layers) {
+  for (const family::ProjectorShape::Layer& layer :
+       c.config.family->layout(c.config).projector.layers) {
     layers.push_back({layer.name, static_cast<double>(layer.in), static_cast<double>(layer.out)});
   }
   MemoryUnit unit{.name = "projector", .part = "projector"};

@@ -5,6 +5,7 @@
 #include "kernels/common/error.h"
 #include "src/base/text.h"
 #include "src/hf/model_dir.h"
+#include "src/hf/weights_load.h"
 #include "src/train/machine/device.h"
 #include "src/train/memory/memory_plan.h"
 
@@ -51,7 +52,7 @@ MicroBatchShape full_micro_batch(const recipe::Recipe& recipe, const family::Mod
                                  int64_t tokens) {
   const int64_t budget = recipe.train.max_tokens_per_step;
   MicroBatchShape batch{.samples = {}, .indices = {}, .step = 1, .packed = budget > 0};
-  const family::ImagePlan image = family::ordinary_image(config);
+  const family::ImagePlan image = family::reference_image_plan(config);
   data::SampleLength row{.tokens = static_cast<int32_t>(tokens),
                          .supervised = static_cast<int32_t>(tokens - image.positions()),
                          .images = 1};
@@ -103,7 +104,7 @@ std::vector<std::pair<std::string, recipe::Recipe>> variations(const recipe::Rec
 
 PlanAhead plan_ahead(const recipe::Recipe& recipe, int64_t tokens) {
   const hf::ModelDir dir = hf::ModelDir::shapes_of(recipe.model.path);
-  const int64_t image = family::ordinary_image(dir.config).positions(),
+  const int64_t image = family::reference_image_plan(dir.config).positions(),
                 most = dir.config.text.max_positions;
   const bool from_recipe = tokens == 0;
   if (from_recipe) tokens = std::min(recipe.data.max_tokens, most);

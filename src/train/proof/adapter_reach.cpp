@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/family/model.h"
 #include "models/lora/inject.h"
+#include "models/lora/inject_select.h"
 #include "models/lora/lora.h"
 #include "src/base/text.h"
 #include "src/train/optim/schedule.h"

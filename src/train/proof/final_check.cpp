@@ -6,7 +6,9 @@
 #include <map>
 
 #include "kernels/common/error.h"
+#include "models/family/model.h"
 #include "models/lora/inject.h"
+#include "models/lora/inject_select.h"
 #include "models/lora/trained_modules.h"
 #include "models/ops/core/precision.h"
 #include "src/base/text.h"

@@ -10,6 +10,8 @@
 #include <set>
 
 #include "kernels/common/error.h"
+#include "models/family/model.h"
+#include "models/lora/inject_select.h"
 #include "models/lora/trained_modules.h"
 #include "src/base/text.h"
 #include "src/train/machine/precision.h"

@@ -4,6 +4,10 @@
 
 #include "src/base/signals.h"
 #include "src/base/text.h"
+#include "src/hf/adapter/adapter_model.h"
+#include "src/hf/adapter/adapter_parts.h"
+#include "src/hf/adapter/adapter_save.h"
+#include "src/hf/model_dir_fingerprint.h"
 #include "src/io/files.h"
 #include "src/report/report.h"
 #include "src/text/chat/named_form.h"

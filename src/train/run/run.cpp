@@ -12,6 +12,7 @@
 #include "src/base/log.h"
 #include "src/base/sum_tree.h"
 #include "src/data/batch.h"
+#include "src/hf/model_dir_fingerprint.h"
 #include "src/train/inputs/init_checkpoint.h"
 #include "src/train/inputs/moved_end.h"
 #include "src/train/machine/device.h"

@@ -121,14 +121,14 @@ family::ImageFeatures GraphPasses::frozen_features(const family::Batch& batch) {
     held.pixels = batch.pixels.clone();
     held.images = batch.images;
     features = model_->image_features(held).features_kd.clone();
-    return {.features_kd = features, .deep_kd = {}};
+    return {.features_kd = features, .deepstack_features_kd = {}};
   }
   held.pixels.copy_(batch.pixels);
   graphs_.run("vision tower over " + std::to_string(images) + " images", /*size=*/0, {features},
               [&, held = held, features = features] {
                 features.copy_(model_->image_features(held).features_kd);
               });
-  return {.features_kd = features, .deep_kd = {}};
+  return {.features_kd = features, .deepstack_features_kd = {}};
 }
 
 at::Tensor GraphPasses::embed(const family::Batch& batch) {

@@ -14,6 +14,7 @@
 
 #include "src/base/text.h"
 #include "src/hf/weights.h"
+#include "src/hf/weights_load.h"
 #include "src/train/weights/base_fit.h"
 
 namespace lft::train {

@@ -25,7 +25,7 @@ BaseReport inspect_base(const std::string& path) {
     if (!order.not_judged.empty()) report.not_judged.push_back(order.not_judged);
   }
   add_unless_named(report.suspicions,
-                   odd_projector(dir.config.family->projector(dir.config), stats));
+                   odd_projector(dir.config.family->layout(dir.config).projector, stats));
   const HeadFit head = head_fit(dir);
   add_unless_named(report.suspicions, head.suspicions);
   if (!head.not_judged.empty()) report.not_judged.push_back(head.not_judged);

@@ -238,7 +238,7 @@ std::vector<std::string> base_warnings(const RunInputs& inputs) {
   const hf::ModelDir& dir = inputs.model.dir;
   std::vector<Suspicion> found = sampled_suspicions(dir);
   if (trains_projector(inputs.recipe)) {
-    const family::ProjectorShape projector = dir.config.family->projector(dir.config);
+    const family::ProjectorShape projector = dir.config.family->layout(dir.config).projector;
     for (const family::ProjectorShape::Layer& layer : projector.layers)
       std::erase_if(found, [&](const Suspicion& one) {
         return one.what == kLooksRandom && one.name == layer.weight();

@@ -206,7 +206,7 @@ std::vector<Suspicion> as_initialised(const family::ModelConfig& config, const S
       within_tower(tower, stats, found);
     }
   }
-  beside_towers(towers, config.family->projector(config), stats, found);
+  beside_towers(towers, config.family->layout(config).projector, stats, found);
   return found;
 }
 

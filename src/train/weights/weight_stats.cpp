@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/hf/weights_load.h"
+
 namespace lft::train {
 namespace {
 
@@ -124,7 +126,7 @@ TensorStats tensor_stats(const hf::ModelDir& dir, const std::string& name, int64
 }
 
 StatsByName used_tensor_stats(const hf::ModelDir& dir, int64_t most_elements) {
-  const std::vector<std::string> unused = dir.config.family->unused_modules(dir.config);
+  const std::vector<std::string> unused = dir.config.family->layout(dir.config).unused_modules;
   StatsByName stats;
   for (const auto& [name, place] : dir.tensors) {
     if (!is_below(name, unused)) stats.emplace(name, tensor_stats(dir, name, most_elements));
@@ -169,7 +171,8 @@ TowerNames names_of(const family::Tower& tower) {
 }
 
 std::vector<TowerNames> towers_of(const family::ModelConfig& config) {
-  return {names_of(config.family->vision(config)), names_of(family::decoder_tower(config.text))};
+  return {names_of(config.family->layout(config).vision),
+          names_of(family::decoder_tower(config.text))};
 }
 
 double median_of(std::vector<double> values) {

@@ -10,6 +10,7 @@
 #include "src/base/text.h"
 #include "src/checkpoint/tensor_file.h"
 #include "src/hf/adapter/adapter.h"
+#include "src/hf/adapter/adapter_merge.h"
 #include "src/io/files.h"
 #include "src/train/proof/first_loss_trials.h"
 #include "src/train/run/run.h"

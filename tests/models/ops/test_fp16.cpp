@@ -6,6 +6,7 @@
 
 #include "models/autocast.h"
 #include "models/lora/inject.h"
+#include "models/lora/inject_select.h"
 #include "models/loss_sum.h"
 #include "models/ops/core/cpu_loops.h"
 #include "models/ops/core/gemm.h"
@@ -30,7 +31,7 @@ TEST(Fp16Loops, ConvertAsAtenDoes) {
   for (const float factor :
        {1.0f, 0.5f, 0.75f, 1.0009765625f, 0x1p-12f, 0x1p-20f, 3.0f, 1024.0f, 0.333f}) {
     at::Tensor y = at::empty_like(x);
-    const loops::DropoutMask keep_all{.seed = 0, .stream = 0, .threshold = 0, .scale = factor};
+    const DropoutMask keep_all{.seed = 0, .stream = 0, .threshold = 0, .scale = factor};
     loops::dropout(x.const_data_ptr<at::Half>(), y.mutable_data_ptr<at::Half>(), 0, x.numel(),
                    keep_all, /*add=*/false);
     const at::Tensor want = (x.to(at::kFloat) * factor).to(at::kHalf);
@@ -139,7 +140,7 @@ TEST(Fp16Linear, GradientsOfAnFp16InputStayFp16) {
 
 TEST(Fp16Linear, DropoutInTheUpdateIsThatOfFloat32) {
   const DropoutGuard position({5, 1, 0});
-  const loops::DropoutMask mask = dropout_mask(0.3, "layer");
+  const DropoutMask mask = dropout_mask(0.3, "layer");
   Leaves t(1), u(1);
   const at::Tensor dy = fill_by_hash("dy", {6, 9});
   linear(u.x, u.w, u.bias, {u.a, u.b, 2.0, mask}).backward(dy);

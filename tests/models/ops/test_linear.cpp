@@ -39,7 +39,7 @@ TEST(Linear, ValuesAndGradientsAreThoseOfPlainOps) {
     for (const bool adapted : {false, true}) {
       for (const double p : {0.0, 0.4}) {
         const DropoutGuard position({3, 1, 0});
-        const loops::DropoutMask mask = dropout_mask(p, "layer");
+        const DropoutMask mask = dropout_mask(p, "layer");
         Leaves t, u;
         const LowRank update = adapted ? LowRank{t.a, t.b, 1.75, mask} : LowRank{};
         const at::Tensor got =
@@ -59,7 +59,7 @@ TEST(Linear, ValuesAndGradientsAreThoseOfPlainOps) {
 TEST(Linear, AGateOfGelu) {
   const DropoutGuard position({3, 1, 0});
   for (const double p : {0.0, 0.4}) {
-    const loops::DropoutMask mask = dropout_mask(p, "layer");
+    const DropoutMask mask = dropout_mask(p, "layer");
     Leaves t, u;
     const at::Tensor got =
         linear_gated(t.x, t.up, t.w, t.bias, LowRank{t.a, t.b, 1.75, mask}, Gate::kGelu);
@@ -78,7 +78,7 @@ TEST(Linear, AGateOfGelu) {
 /// Where W is frozen, the backward pass makes the dropped product alone.
 TEST(Linear, FrozenWeightBehindAGatedInputWithDropout) {
   const DropoutGuard position({3, 1, 0});
-  const loops::DropoutMask mask = dropout_mask(0.4, "layer");
+  const DropoutMask mask = dropout_mask(0.4, "layer");
   Leaves t, u;
   for (const Leaves* leaves : {&t, &u}) {
     for (at::Tensor frozen : {leaves->w, leaves->bias}) frozen.set_requires_grad(false);

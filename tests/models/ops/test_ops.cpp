@@ -221,7 +221,7 @@ TEST(Dropout, MaskIsAPureFunctionOfItsKeys) {
 TEST(Dropout, RateAndScale) {
   const DropoutGuard guard({7, 1, 0});
   for (const double p : {0.05, 0.5}) {
-    const loops::DropoutMask mask = dropout_mask(p, "layer");
+    const DropoutMask mask = dropout_mask(p, "layer");
     const at::Tensor y = dropout(at::ones({1000, 1003}), mask);
     const double n = 1003000, kept = (y != 0).to(at::kDouble).mean().item<double>();
     EXPECT_NEAR(kept, 1 - p, 5 * std::sqrt(p * (1 - p) / n) + 1.0 / 65536);
@@ -233,7 +233,7 @@ TEST(Dropout, RateAndScale) {
 
 TEST(Dropout, EveryTypeAndPieceHasTheSameMask) {
   const DropoutGuard guard({7, 1, 0});
-  const loops::DropoutMask mask = dropout_mask(0.5, "layer");
+  const DropoutMask mask = dropout_mask(0.5, "layer");
   const at::Tensor x = at::ones({3001, 17});
   const at::Tensor kept = dropout(x, mask) != 0;
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf})

@@ -115,7 +115,7 @@ TEST(PrecisionPolicy, OtherOpsKeepTheWidestOfTheirOperands) {
   for (const Op op : {Op::kEmbedding, Op::kActivation, Op::kRope, Op::kDropout, Op::kAdd, Op::kCat})
     EXPECT_EQ(policy(op), RunsIn::kWidest);
   const DropoutGuard position({1, 1, 0});
-  const loops::DropoutMask mask = dropout_mask(0.5, "here");
+  const DropoutMask mask = dropout_mask(0.5, "here");
   const at::Tensor angle = random({1, 4, 3}, "angle"), ids = at::tensor({1, 0}, at::kLong);
   for (const at::ScalarType type : kLowTypes) {
     const ComputeDtypeGuard guard(type);

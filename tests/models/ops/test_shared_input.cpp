@@ -114,7 +114,7 @@ std::vector<at::Tensor> plain(const Leaves& t, const std::vector<at::Tensor>& wi
     if (t.layers[i]->bias.defined()) out = out + value(name + "bias", t.layers[i]->bias);
     if (t.adapters[i] != nullptr) {
       const LoraAdapter& adapter = *t.adapters[i];
-      const loops::DropoutMask mask = dropout_mask(dropout_p, "layer." + name);
+      const DropoutMask mask = dropout_mask(dropout_p, "layer." + name);
       const at::Tensor factors = dropout(at::ones(y.sizes()), mask).to(at::kDouble);
       const double scale = 1.5 *
                            static_cast<double>(adapter.a_ri.size(0) + static_cast<int64_t>(i)) /

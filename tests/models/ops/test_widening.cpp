@@ -3,11 +3,13 @@
 // on the CPU.
 #include "models/base/call.h"
 #include "models/lora/inject.h"
+#include "models/lora/inject_select.h"
 #include "models/loss_sum.h"
 #include "models/ops/core/precision.h"
 #include "models/ops/elementwise/token_logprobs.h"
 #include "models/ops/linear/linear.h"
 #include "models/tiny.h"
+#include "src/hf/weights_load.h"
 #include "support/counting_allocator.h"
 
 namespace lft::test::widening_test {

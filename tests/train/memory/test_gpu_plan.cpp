@@ -42,7 +42,7 @@ class GpuPlan : public ::testing::Test {
     inputs.steps_per_epoch = inputs.total_steps = 1;
     settle_accumulation(inputs.recipe, /*rows=*/1);
     SampleLength row{.tokens = kLength, .supervised = 250, .images = 1};
-    row.add_image(family::ordinary_image(config));
+    row.add_image(family::reference_image_plan(config));
     worst = {.samples = std::vector<SampleLength>(kSamples, row),
              .indices = {},
              .step = 1,

@@ -9,8 +9,10 @@
 #include <filesystem>
 #include <map>
 
+#include "models/family/model.h"
 #include "models/layers/recompute.h"
 #include "models/lora/inject.h"
+#include "models/lora/inject_select.h"
 #include "models/loss_sum.h"
 #include "src/train/norms/activation_norms.h"
 #include "src/train/run/trainer.h"

@@ -7,8 +7,11 @@
 #include <filesystem>
 #include <limits>
 
+#include "models/family/model.h"
+#include "models/lora/inject_select.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/hf/model_dir.h"
+#include "src/hf/weights_load.h"
 #include "src/train/optim/adamw.h"
 #include "src/train/proof/final_check.h"
 #include "src/train/run/trainer.h"

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "models/family/model.h"
 #include "models/loss_sum.h"
 #include "src/data/batch.h"
 #include "src/train/inputs/run_model.h"

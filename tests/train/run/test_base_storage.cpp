@@ -9,6 +9,7 @@
 #include <set>
 
 #include "models/lora/inject.h"
+#include "models/lora/inject_select.h"
 #include "src/train/inputs/run_inputs.h"
 #include "src/train/inputs/run_model.h"
 #include "src/train/memory/memory_plan.h"

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "models/lora/inject_select.h"
 #include "src/train/check/check.h"
 #include "src/train/proof/adapter_reach.h"
 #include "src/train/run/loss_moved.h"

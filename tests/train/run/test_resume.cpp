@@ -11,6 +11,7 @@
 #include <fstream>
 #include <limits>
 
+#include "models/family/model.h"
 #include "src/base/text.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/train/run/trainer.h"

@@ -7,6 +7,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/tensor_file.h"
 #include "src/hf/adapter/adapter.h"
+#include "src/hf/adapter/adapter_notes.h"
 #include "src/hf/weights.h"
 #include "src/io/json.h"
 #include "src/train/check/check.h"

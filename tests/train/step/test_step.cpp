@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "kernels/common/error.h"
+#include "models/lora/inject_select.h"
 #include "models/loss_sum.h"
 #include "src/data/batch.h"
 #include "src/train/step/samples_ahead.h"

@@ -1,3 +1,5 @@
+#include "src/hf/adapter/adapter.h"
+
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -8,11 +10,15 @@
 #include "models/registry/registry.h"
 #include "src/base/log.h"
 #include "src/base/text.h"
-#include "src/hf/adapter/adapter.h"
 #include "src/hf/adapter/adapter_files.h"
+#include "src/hf/adapter/adapter_load.h"
+#include "src/hf/adapter/adapter_notes.h"
+#include "src/hf/adapter/adapter_parts.h"
 #include "src/hf/adapter/peft_config.h"
 #include "src/hf/adapter/peft_patterns.h"
+#include "src/hf/model_dir_fingerprint.h"
 #include "src/hf/shards.h"
+#include "src/hf/tied_head.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"
 
@@ -64,7 +70,7 @@ bool is_table(const std::string& tensor) {
 
 /// Every dialect of the family, and the language model as the original LLaVA names it.
 std::string canonical_name(const family::Family& family, const std::string& peft) {
-  const std::string canonical = family.from_peft_name(peft);
+  const std::string canonical = family.names.from_peft_name(peft);
   if (!canonical.empty()) return canonical;
   for (const char* part : {"model.layers.", "model.embed_tokens", "model.norm"}) {
     if (peft.starts_with(part)) return "language_model." + peft;
@@ -169,8 +175,8 @@ class KeyReader {
   /// speak of names as whoever wrote the file had them.
   void take_own(const std::string& module, const std::string& canonical) {
     if (config_.rank_pattern.empty() && config_.alpha_pattern.empty()) return;
-    const std::vector<std::string> names = {module, family_.peft_name(canonical),
-                                            family_.whole_name(canonical)};
+    const std::vector<std::string> names = {module, family_.names.peft_name(canonical),
+                                            family_.names.whole_name(canonical)};
     const std::string rank = ranks_.key_of(names), alpha = alphas_.key_of(names);
     const lora::LoraOptions::Own own{
         .rank = rank.empty() ? dir_.lora.rank : config_.rank_pattern.at(rank),

@@ -1,19 +1,21 @@
-// Qwen2.5-VL and Qwen3-VL as llama.cpp's files have them.
+#include "src/hf/interop/qwen_vl_gguf.h"
+
 #include <cmath>
 
-#include "models/family/gguf_form.h"
-#include "models/qwen_vl/qwen_vl_family.h"
+#include "models/family/family.h"
+#include "models/qwen_vl/config.h"
 
-namespace lft::qwen_vl {
+namespace lft::hf {
 namespace {
 
-using family::GgufTensor;
 using family::strip;
+using qwen_vl::Generation;
+using qwen_vl::VisionConfig;
 
-constexpr int64_t kWindow = 112;  // pixels; llama.cpp's files cannot say another
+constexpr int64_t kGgufWindow = 112;  // pixels; a GGUF file has no key for another size
 
-/// Blocks with full attention stand at equal distances, which is all that the file can say: the
-/// distance; 0 where they do not.
+/// The distance between blocks with full attention, which is all that a GGUF file can express; 0 if
+/// the distances differ.
 int64_t window_pattern(const VisionConfig& v) {
   if (v.full_blocks.empty()) return 0;
   const int64_t every = v.full_blocks[0] + 1;
@@ -23,8 +25,8 @@ int64_t window_pattern(const VisionConfig& v) {
   return every * static_cast<int64_t>(v.full_blocks.size() + 1) > v.depth ? every : 0;
 }
 
-/// A module within a block or a merger, without "weight" or "bias".
-std::string module_name(std::string_view name) {
+/// A module within a block.
+std::string qwen_module(std::string_view name) {
   constexpr std::pair<std::string_view, const char*> kNames[] = {{"norm1", "ln1"},
                                                                  {"norm2", "ln2"},
                                                                  {"attn.qkv", "attn_qkv"},
@@ -45,8 +47,8 @@ std::string merger_name(std::string_view name) {
   return name == "mlp.0" || name == "linear_fc1" ? "mm.0" : "mm.2";
 }
 
-/// Of a module's canonical name; the number of a deepstack merger is its block's.
-std::string gguf_module(std::string_view module, const VisionConfig& v) {
+/// The number of a deepstack merger is that of its block.
+std::string qwen_gguf_module(std::string_view module, const VisionConfig& v) {
   std::string_view rest, inner;
   if (strip(module, "multi_modal_projector.merger", &rest)) return merger_name(rest);
   if (strip(module, "multi_modal_projector.deepstack_merger_list", &rest)) {
@@ -60,12 +62,12 @@ std::string gguf_module(std::string_view module, const VisionConfig& v) {
   if (strip(module, "vision_tower.pos_embed", &rest)) return "v.position_embd";
   strip(module, "vision_tower.blocks", &rest);
   const size_t dot = rest.find('.');
-  return "v.blk." + std::string(rest.substr(0, dot)) + "." + module_name(rest.substr(dot + 1));
+  return "v.blk." + std::string(rest.substr(0, dot)) + "." + qwen_module(rest.substr(dot + 1));
 }
 
-void add_tensor(const std::string& canonical, const VisionConfig& v, family::GgufForm* form) {
+void add_vision_tensor(const std::string& canonical, const VisionConfig& v, GgufForm* form) {
   const size_t dot = canonical.rfind('.');
-  const std::string module = gguf_module(std::string_view(canonical).substr(0, dot), v),
+  const std::string module = qwen_gguf_module(std::string_view(canonical).substr(0, dot), v),
                     end = canonical.substr(dot);
   const bool single = module == "v.position_embd" || module == "v.patch_embd";
   auto& list = form->vision_tensors;
@@ -92,10 +94,9 @@ void add_tensor(const std::string& canonical, const VisionConfig& v, family::Ggu
 
 }  // namespace
 
-std::string QwenVlFamily::unserved(family::Server server, const family::ModelConfig& config) const {
-  if (server == family::Server::kSglang) return "";
-  const VisionConfig& v = vision_of(config);
-  if (v.generation == Generation::k2_5 && v.window != kWindow)
+std::string qwen_vl_without_gguf(const family::ModelConfig& config) {
+  const VisionConfig& v = qwen_vl::vision_of(config);
+  if (v.generation == Generation::k2_5 && v.window != kGgufWindow)
     return "llama.cpp has windows of 112 pixels only (window_size)";
   if (v.generation == Generation::k2_5 && window_pattern(v) == 0)
     return "llama.cpp has blocks of full attention at equal distances only "
@@ -106,22 +107,22 @@ std::string QwenVlFamily::unserved(family::Server server, const family::ModelCon
              : "lft writes no GGUF with scaled rotary positions";
 }
 
-family::GgufForm QwenVlFamily::gguf(const family::ModelConfig& config) const {
-  const VisionConfig& v = vision_of(config);
+GgufForm qwen_vl_gguf(const family::ModelConfig& config) {
+  const VisionConfig& v = qwen_vl::vision_of(config);
   const bool first = v.generation == Generation::k2_5;
-  family::GgufForm form{.architecture = first ? "qwen2vl" : "qwen3vl"};
-  family::add_gguf_decoder(config.text, /*turned=*/false, &form);
+  GgufForm form{.architecture = first ? "qwen2vl" : "qwen3vl"};
+  add_gguf_decoder(config.text, /*interleaved=*/false, &form);
   const auto side = static_cast<int64_t>(std::sqrt(static_cast<double>(v.positions)));
-  family::add_gguf_vision({.projector = first ? "qwen2.5vl_merger" : "qwen3vl_merger",
-                           .text_hidden = config.text.hidden,
-                           .image_size = first ? 560 : side * v.patch,
-                           .patch = v.patch,
-                           .hidden = v.hidden,
-                           .inner = v.intermediate,
-                           .blocks = v.depth,
-                           .heads = v.heads,
-                           .eps = 1e-6},
-                          &form);
+  add_gguf_vision({.projector = first ? "qwen2.5vl_merger" : "qwen3vl_merger",
+                   .text_hidden = config.text.hidden,
+                   .image_size = first ? 560 : side * v.patch,
+                   .patch = v.patch,
+                   .hidden = v.hidden,
+                   .inner = v.intermediate,
+                   .blocks = v.depth,
+                   .heads = v.heads,
+                   .eps = 1e-6},
+                  &form);
   if (first) {
     form.vision.emplace_back("clip.use_silu", true);
     form.vision.emplace_back("clip.vision.n_wa_pattern", static_cast<uint32_t>(window_pattern(v)));
@@ -134,10 +135,10 @@ family::GgufForm QwenVlFamily::gguf(const family::ModelConfig& config) const {
     form.text.emplace_back("qwen3vl.n_deepstack_layers",
                            static_cast<uint32_t>(v.deep_blocks.size()));
   }
-  for (const family::TensorSpec& tensor : tensors(config)) {
-    if (!tensor.name.starts_with("language_model.")) add_tensor(tensor.name, v, &form);
+  for (const family::TensorSpec& tensor : config.family->layout(config).tensors) {
+    if (!tensor.name.starts_with("language_model.")) add_vision_tensor(tensor.name, v, &form);
   }
   return form;
 }
 
-}  // namespace lft::qwen_vl
+}  // namespace lft::hf

@@ -1,0 +1,13 @@
+// Padding of an image to a square.
+#pragma once
+#include <array>
+#include <vector>
+
+#include "models/image/image.h"
+
+namespace lft::image {
+
+/// The image in the middle of a square of its longer side, the rest `colour`: bytes of a View.
+std::vector<uint8_t> pad_to_square(const View& image, const std::array<uint8_t, 3>& colour);
+
+}  // namespace lft::image

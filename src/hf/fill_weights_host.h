@@ -1,0 +1,11 @@
+// Filling of weights in host memory, straight from the files.
+#pragma once
+#include <memory>
+
+#include "src/hf/piece_filler.h"
+
+namespace lft::hf {
+
+std::unique_ptr<PieceFiller> host_filler(const FillPlan& plan);
+
+}  // namespace lft::hf

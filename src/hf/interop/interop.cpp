@@ -1,0 +1,95 @@
+#include "src/hf/interop/interop.h"
+
+#include "kernels/common/error.h"
+#include "models/family/family.h"
+#include "src/hf/interop/llava_gguf.h"
+#include "src/hf/interop/qwen_vl_gguf.h"
+#include "src/hf/interop/smolvlm_gguf.h"
+
+namespace lft::hf {
+namespace {
+
+struct InteropRow {
+  const char* model_type;
+  const char* transformers_class;
+  const char* oldest_transformers = "4.52";
+  const char* more_packages = "";
+  bool sglang = false;
+  /// Why lft writes no GGUF of such a model, or llama.cpp does not serve it; null: for the family
+  /// there is no GGUF at all.
+  std::string (*why_no_gguf)(const family::ModelConfig&) = nullptr;
+  GgufForm (*gguf)(const family::ModelConfig&) = nullptr;
+};
+
+const InteropRow kInterop[] = {
+    {.model_type = "llava",
+     .transformers_class = "LlavaForConditionalGeneration",
+     .why_no_gguf = llava_without_gguf},
+    {.model_type = "llava_next",
+     .transformers_class = "LlavaNextForConditionalGeneration",
+     .why_no_gguf = llava_without_gguf},
+    {.model_type = "llava_onevision",
+     .transformers_class = "LlavaOnevisionForConditionalGeneration",
+     .why_no_gguf = llava_without_gguf},
+    {.model_type = "gemma3", .transformers_class = "Gemma3ForConditionalGeneration"},
+    {.model_type = "smolvlm",
+     .transformers_class = "SmolVLMForConditionalGeneration",
+     .more_packages = " num2words",  // SmolVLMProcessor writes numbers as words
+     .why_no_gguf = smolvlm_without_gguf,
+     .gguf = smolvlm_gguf},
+    {.model_type = "idefics3",
+     .transformers_class = "Idefics3ForConditionalGeneration",
+     .why_no_gguf = smolvlm_without_gguf,
+     .gguf = smolvlm_gguf},
+    {.model_type = "qwen2_5_vl",
+     .transformers_class = "Qwen2_5_VLForConditionalGeneration",
+     .sglang = true,
+     .why_no_gguf = qwen_vl_without_gguf,
+     .gguf = qwen_vl_gguf},
+    {.model_type = "qwen3_vl",
+     .transformers_class = "Qwen3VLForConditionalGeneration",
+     .oldest_transformers = "4.57",
+     .sglang = true,
+     .why_no_gguf = qwen_vl_without_gguf,
+     .gguf = qwen_vl_gguf},
+};
+
+const InteropRow& row_of(const family::ModelConfig& config) {
+  for (const InteropRow& row : kInterop) {
+    if (config.model_type == row.model_type) return row;
+  }
+  throw Error(ErrorKind::kInternal, "no interop row of " + config.model_type);
+}
+
+}  // namespace
+
+std::string transformers_class(const family::ModelConfig& config) {
+  return row_of(config).transformers_class;
+}
+
+std::string oldest_transformers(const family::ModelConfig& config) {
+  return row_of(config).oldest_transformers;
+}
+
+std::string more_packages(const family::ModelConfig& config) {
+  return row_of(config).more_packages;
+}
+
+std::string why_not_served(Server server, const family::ModelConfig& config) {
+  const InteropRow& row = row_of(config);
+  if (server == Server::kSglang)
+    return row.sglang ? ""
+                      : "SGLang 0.5.23 loads no " + config.family->name + " in Hugging Face layout";
+  const std::string why = row.why_no_gguf == nullptr ? "" : row.why_no_gguf(config);
+  return row.gguf != nullptr || !why.empty() ? why
+                                             : "lft writes no GGUF of a " + config.family->name;
+}
+
+GgufForm gguf_form(const family::ModelConfig& config) {
+  const InteropRow& row = row_of(config);
+  if (row.gguf == nullptr)
+    throw Error(ErrorKind::kInternal, "no GGUF form of " + config.family->name);
+  return row.gguf(config);
+}
+
+}  // namespace lft::hf

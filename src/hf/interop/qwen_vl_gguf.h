@@ -1,0 +1,14 @@
+// Qwen2.5-VL and Qwen3-VL in llama.cpp's files.
+#pragma once
+#include <string>
+
+#include "models/family/config.h"
+#include "src/hf/interop/gguf_form.h"
+
+namespace lft::hf {
+
+/// Why there is no GGUF of such a model, as a sentence; empty: there is.
+std::string qwen_vl_without_gguf(const family::ModelConfig& config);
+GgufForm qwen_vl_gguf(const family::ModelConfig& config);
+
+}  // namespace lft::hf

@@ -1,0 +1,14 @@
+// SmolVLM and Idefics3 in llama.cpp's files.
+#pragma once
+#include <string>
+
+#include "models/family/config.h"
+#include "src/hf/interop/gguf_form.h"
+
+namespace lft::hf {
+
+/// Why there is no GGUF of such a model, as a sentence; empty: there is.
+std::string smolvlm_without_gguf(const family::ModelConfig& config);
+GgufForm smolvlm_gguf(const family::ModelConfig& config);
+
+}  // namespace lft::hf
