@@ -10,7 +10,7 @@
 
 namespace lft::train {
 
-Evaluations::Evaluations(Run& run, dist::Ranks* ranks, RunMemory& memory, RunFiles& files,
+Evaluations::Evaluations(Run& run, dist::Ranks& ranks, RunMemory& memory, RunFiles& files,
                          SavedSteps& saved)
     : run_(run),
       ranks_(ranks),
@@ -19,7 +19,7 @@ Evaluations::Evaluations(Run& run, dist::Ranks* ranks, RunMemory& memory, RunFil
       saved_(saved),
       loss_(run.evaluated.loss),
       figures_(run.evaluated.figures),
-      incidents_(run, files, is_first(ranks)) {}
+      incidents_(run, files, ranks.first()) {}
 
 bool Evaluations::evaluate() {
   if (agreed_signal(ranks_) != 0) return false;
@@ -50,7 +50,7 @@ bool Evaluations::evaluate_rows() {
   empty_cache(run_.inputs.device);
   if (result.stopped) return false;
   io::Json answers;
-  if (is_first(ranks_)) answers = shown_answers(run_, result.records);
+  if (ranks_.first()) answers = shown_answers(run_, result.records);
   if (agreed_signal(ranks_) != 0) return false;  // it may have cut the answers off
   record_images();
   note_skipped(result);
@@ -93,7 +93,7 @@ void Evaluations::judge(double cost, bool scheduled) {
   if (!run_.best.take(cost, loss_, step, /*counts=*/scheduled)) return;
   files_.event("best", step,
                {{"eval_loss", loss_}, {"path", run_.inputs.recipe.output_dir + "/best"}});
-  if (is_first(ranks_)) saved_.save_best(snapshot(run_, files_.sync()));
+  if (ranks_.first()) saved_.save_best(snapshot(run_, files_.sync()));
 }
 
 void Evaluations::tell_of_early_stop() {
@@ -113,8 +113,8 @@ void Evaluations::go_back_to_best() {
   if (run_.best.step < 0 && run_.best.last_step >= 0)
     files_.note("warning: no evaluation was finite: what is saved is of the last step");
   if (run_.best.step < 0 || run_.best.step == run_.state.step) return;
-  if (is_first(ranks_)) take_best(run_);
-  if (ranks_ != nullptr) share_trainables(*ranks_, run_);
+  if (ranks_.first()) take_best(run_);
+  share_trainables(ranks_, run_);
   loss_ = run_.best.loss;
   const std::string& kept = run_.inputs.recipe.train.keep_best;
   if (const auto metric = infer::find_metric(kept); metric)
