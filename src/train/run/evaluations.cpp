@@ -34,7 +34,7 @@ bool Evaluations::evaluate_rows() {
   const recipe::Recipe& recipe = run_.inputs.recipe;
   memory_.begin("the evaluation after step " + std::to_string(run_.state.step));
   empty_cache(run_.inputs.device);
-  const std::optional<infer::Metric> metric = infer::find_metric(recipe.train.keep_best);
+  const std::optional<infer::Metric> metric = infer::find_metric(recipe.train.keep_best.word());
   const infer::EvalOptions options{.batch_size = recipe.train.batch_size,
                                    .workers = recipe.data.workers,
                                    .max_tokens = recipe.train.max_tokens_per_step,
@@ -61,7 +61,7 @@ bool Evaluations::evaluate_rows() {
   files_.eval(run_.state.step, loss_, result.samples, figures_);
   files_.event("eval_answers", run_.state.step, {{"answers", answers}});
   if (result.not_finite > 0) incidents_.report(result);
-  if (recipe.train.keep_best != "none")
+  if (recipe.train.keep_best != recipe::KeepBest::kNone)
     judge(result.not_finite > 0 ? NAN : metric ? -result.score : result.loss, scheduled);
   return true;
 }
@@ -116,7 +116,7 @@ void Evaluations::go_back_to_best() {
   if (ranks_.first()) take_best(run_);
   share_trainables(ranks_, run_);
   loss_ = run_.best.loss;
-  const std::string& kept = run_.inputs.recipe.train.keep_best;
+  const std::string kept = run_.inputs.recipe.train.keep_best.word();
   if (const auto metric = infer::find_metric(kept); metric)
     figures_ = {{infer::figure_name(*metric), -run_.best.cost}};
   files_.note(
@@ -145,6 +145,8 @@ std::string Evaluations::images() const {
          format_number(images_->grey, "%.3g");
 }
 
-bool Evaluations::by_loss() const { return run_.inputs.recipe.train.keep_best == "eval_loss"; }
+bool Evaluations::by_loss() const {
+  return run_.inputs.recipe.train.keep_best == recipe::KeepBest::kEvalLoss;
+}
 
 }  // namespace lft::train

@@ -224,7 +224,7 @@ std::string tell_first_loss(Run& run, const Proof& proof) {
   const FirstLoss first = measure_first_loss(run.model.model, run.probe, proof.probe_loss);
   require_bounded_gradients(proof);
   require_first_loss(first, recipe.log.expect_first_loss);
-  if (recipe.model.init != "random" && proof.probe_finite) {
+  if (recipe.model.init != recipe::ModelInit::kRandom && proof.probe_finite) {
     const std::vector<std::string> tried =
         first.above_guessing() ? try_suspects(run.model.model, run.probe, run.inputs, first)
                                : std::vector<std::string>();

@@ -193,7 +193,7 @@ void check_shares(RunInputs& inputs) {
 
 /// train.shard: base, with whom this process shares a machine.
 void share_base(RunInputs& inputs, dist::Ranks& ranks) {
-  if (inputs.recipe.train.shard == "none") return;
+  if (inputs.recipe.train.shard == recipe::Shard::kNone) return;
   inputs.shards = dist::share_memory(ranks, inputs.device);
   if (!inputs.shards) {
     inputs.notices.push_back(
