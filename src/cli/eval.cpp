@@ -71,8 +71,8 @@ void fill_from_recipe(EvalCommand& command) {
     command.seed = static_cast<uint64_t>(recipe.train.seed);
   }
   if (command.data.empty() && command.held_out.empty()) command.data = recipe.data.eval;
-  if (command.metric.empty() && infer::find_metric(recipe.train.keep_best))
-    command.metric = recipe.train.keep_best;
+  if (command.metric.empty() && infer::find_metric(recipe.train.keep_best.word()))
+    command.metric = recipe.train.keep_best.word();
   if (command.image_root.empty()) command.image_root = recipe.data.image_root;
   const std::string& model = command.infer.model;
   train::settle_data(recipe, model, hf::ModelDir::config_only(model).config);

@@ -149,23 +149,28 @@ Ranks::Ranks(const Place& place, std::chrono::milliseconds patience)
   state.gloo = open_gloo(state.store, place, patience);
 }
 
+Ranks::Ranks() = default;
+
 Ranks::~Ranks() {
-  if (!broken) return;
+  if (!broken || !state_) return;
   State& state = *state_;
   if (first() && !state.place.agent_store && state.failure)
     wait_until_heard(state.store, *state.failure, state.timeout);
   (void)state_.release();  // its threads may wait for ever
 }
 
-int64_t Ranks::rank() const { return state_->place.rank; }
-int64_t Ranks::size() const { return state_->place.ranks; }
+int64_t Ranks::rank() const { return state_ ? state_->place.rank : 0; }
+int64_t Ranks::size() const { return state_ ? state_->place.ranks : 1; }
 
 void Ranks::set_timeout(std::chrono::milliseconds timeout) {
+  if (!state_) return;
   state_->timeout = timeout;
   state_->gloo->setTimeout(timeout);
 }
 
-void Ranks::at(const std::string& phase) { state_->heartbeat->at(phase); }
+void Ranks::at(const std::string& phase) {
+  if (state_) state_->heartbeat->at(phase);
+}
 
 void Ranks::lost(const std::exception& error) {
   State& state = *state_;
@@ -226,6 +231,7 @@ std::vector<std::string> Ranks::talk(const std::string& mine, bool error) {
 }
 
 std::vector<std::string> Ranks::exchange(const std::string& mine) {
+  if (!state_) return {mine};
   if (state_->ended) throw Error(*state_->ended);
   return talk(mine, /*error=*/false);
 }
@@ -235,7 +241,7 @@ std::string Ranks::from_first(const std::string& text) {
 }
 
 Error Ranks::failed(const Error& own) {
-  if (state_->ended) return own;
+  if (!state_ || state_->ended) return own;
   try {
     if (first()) say_that_first_comes(*state_->store);
     talk(error_text(own), /*error=*/true);
@@ -247,11 +253,12 @@ Error Ranks::failed(const Error& own) {
 }
 
 void Ranks::open_data_group(at::Device device) {
-  if (talks_by_nccl(device))
+  if (state_ && talks_by_nccl(device))
     state_->data = open_nccl(state_->store, state_->place, state_->timeout);
 }
 
 void Ranks::broadcast(at::Tensor tensor) {
+  if (!state_) return;
   State& state = *state_;
   if (!state.data && !tensor.device().is_cpu()) {
     at::Tensor host = tensor.cpu();
@@ -270,6 +277,7 @@ void Ranks::broadcast(at::Tensor tensor) {
 }
 
 void Ranks::sum(at::Tensor flat) {
+  if (!state_) return;
   State& state = *state_;
   if (!state.data && !flat.device().is_cpu()) {
     at::Tensor host = flat.cpu();
@@ -301,6 +309,7 @@ void Ranks::sum(at::Tensor flat) {
 }
 
 void Ranks::await_first() {
+  if (!state_) return;
   State& state = *state_;
   if (first()) return say_that_first_comes(*state.store);
   if (!dist::await_first(state.store, state.timeout))
@@ -308,6 +317,7 @@ void Ranks::await_first() {
 }
 
 void Ranks::leave() {
+  if (!state_) return;
   State& state = *state_;
   const std::string key = "gone";
   try {
@@ -318,6 +328,11 @@ void Ranks::leave() {
       usleep(10'000);
   } catch (const std::exception&) {  // whoever leaves first has nothing to say any more
   }
+}
+
+Ranks& alone() {
+  static Ranks ranks;
+  return ranks;
 }
 
 bool group_is_broken() { return broken; }

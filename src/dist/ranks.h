@@ -1,6 +1,6 @@
 // The processes of a run as one of them sees them: what they say to each other, and what becomes of
-// it when one of them fails, is lost or stops. Knows no model and no step. A run of one process has
-// no Ranks.
+// it when one of them fails, is lost or stops. Knows no model and no step. In a run of one process
+// (alone()) every call returns at once.
 //
 // All processes make the same calls in the same order. An exchange carries an error in the place of
 // what was to be said: so an error of one process, wherever it comes, is the error of all at their
@@ -37,6 +37,7 @@ class Ranks {
 
   int64_t rank() const;
   int64_t size() const;
+  bool alone() const { return size() == 1; }
   bool first() const { return rank() == 0; }
   /// How long an exchange waits for the others.
   void set_timeout(std::chrono::milliseconds timeout);
@@ -67,12 +68,17 @@ class Ranks {
   void leave();
 
  private:
+  friend Ranks& alone();
   struct State;
+  Ranks();
   void lost(const std::exception& error);
   std::vector<std::string> talk(const std::string& mine, bool error);
 
-  std::unique_ptr<State> state_;
+  std::unique_ptr<State> state_;  // null: this process is alone
 };
+
+/// The ranks of a run of one process: rank 0 of 1.
+Ranks& alone();
 
 /// Whether a process was lost in this one: its threads may wait for it for ever, so that the
 /// program has to end without waiting for them.

@@ -8,7 +8,7 @@ namespace {
 
 struct Value {
   std::string key, text;
-  bool may_change;
+  bool may_change, trains;
 };
 
 /// Visitor: every field's value as text.
@@ -17,7 +17,7 @@ struct Values : SectionPath {
 
   template <class T>
   void field(const char* key, const T& value, const FieldRule& rule, const char*) {
-    list.push_back({prefix + key, value_text(value, rule), rule.may_change});
+    list.push_back({prefix + key, value_text(value, rule), rule.may_change, rule.trains});
   }
 };
 
@@ -35,7 +35,7 @@ std::vector<RecipeChange> changed_fields(const Recipe& before, const Recipe& aft
   std::vector<RecipeChange> changes;
   for (size_t i = 0; i < old.size(); ++i) {
     if (old[i].text != fresh[i].text)
-      changes.push_back({old[i].key, old[i].text, fresh[i].text, old[i].may_change});
+      changes.push_back({old[i].key, old[i].text, fresh[i].text, old[i].may_change, old[i].trains});
   }
   return changes;
 }

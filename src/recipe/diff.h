@@ -10,6 +10,7 @@ namespace lft::recipe {
 struct RecipeChange {
   std::string key, before, after;  // values as a recipe writes them
   bool may_change = false;         // on resume
+  bool trains = false;             // says which tensors are trained, and how they act
 };
 /// In the order of the recipe's fields.
 std::vector<RecipeChange> changed_fields(const Recipe& before, const Recipe& after);

@@ -123,15 +123,15 @@ void check_together(const Recipe& r, StrictReader* reader) {
     reader->problem_at("train.global_batch",
                        "is below train.batch_size, " + std::to_string(r.train.batch_size));
   }
-  if (r.optim.schedule == "constant" && r.optim.min_lr_ratio > 0)
+  if (r.optim.schedule == ScheduleKind::kConstant && r.optim.min_lr_ratio > 0)
     reader->problem_at("optim.min_lr_ratio", "says nothing of optim.schedule: constant");
-  if (r.optim.schedule == "wsd" && r.optim.warmup_ratio + r.optim.decay_ratio > 1)
+  if (r.optim.schedule == ScheduleKind::kWsd && r.optim.warmup_ratio + r.optim.decay_ratio > 1)
     reader->problem_at("optim.decay_ratio", "and optim.warmup_ratio are more than all steps");
-  if (r.train.keep_best != "none" && r.train.eval_every_steps == 0)
+  if (r.train.keep_best != KeepBest::kNone && r.train.eval_every_steps == 0)
     reader->problem_at("train.keep_best", "needs train.eval_every_steps");
-  if (r.train.patience > 0 && r.train.keep_best == "none")
+  if (r.train.patience > 0 && r.train.keep_best == KeepBest::kNone)
     reader->problem_at("train.patience", "needs train.keep_best");
-  if (r.train.activation_offload && r.train.activation_checkpointing == "none") {
+  if (r.train.activation_offload && r.train.activation_checkpointing == Checkpointing::kNone) {
     reader->problem_at("train.activation_offload",
                        "keeps the inputs of recomputed blocks: needs "
                        "train.activation_checkpointing other than none");

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "src/recipe/choices.h"
+
 namespace lft::recipe {
 
 constexpr int64_t kMostInAStep = 65536;  // of train.batch_size, and of train.grad_accum
@@ -54,8 +56,9 @@ struct Recipe {
   int64_t version = 1;
   std::string output_dir;
   struct Model {
-    std::string path, init = "checkpoint",
-                      base_dtype = "auto";  // checkpoint, random; auto, bf16, fp16, fp32, nf4, fp8
+    std::string path;
+    Choice<ModelInit> init;
+    Choice<BaseDtype> base_dtype;
     bool check_weights = true;
   } model;
   struct Lora {
@@ -70,9 +73,12 @@ struct Recipe {
   std::vector<std::string> full;  // projector, vision, llm, all
   struct Data {
     TrainData train;
-    std::string eval, image_root, chat_template = "auto", image_fit = "auto", alpha = "drop",
-                                  on_bad_sample = "error", unknown_keys = "error",
-                                  special_tokens_in_text = "error", template_date = "2024-07-26";
+    std::string eval, image_root, chat_template = "auto", template_date = "2024-07-26";
+    Choice<ImageFit> image_fit;
+    Choice<AlphaRule> alpha;
+    Choice<BadSampleRule> on_bad_sample;
+    Choice<UnknownKeyRule> unknown_keys;
+    Choice<SpecialTokenRule> special_tokens_in_text;
     Mapping template_args;
     int64_t max_tokens = 2048, workers = 4;
     double eval_share = 0;  // 0: what data.eval names
@@ -81,7 +87,8 @@ struct Recipe {
     bool group_by_length = false, follow_symlinks = false;
   } data;
   struct Optim {
-    std::string name = "adamw", schedule = "cosine";      // see recipe_fields.h
+    std::string name = "adamw";  // one of src/train/optim/rules.cpp
+    Choice<ScheduleKind> schedule = ScheduleKind::kCosine;
     double lr = 2e-4, projector_lr = -1, vision_lr = -1;  // the latter two < 0: lr
     std::array<double, 2> betas = {0.9, 0.999};
     double lora_plus_ratio = 1;  // 1: the learning rate of B is A's
@@ -90,7 +97,8 @@ struct Recipe {
     bool offload = false, init_moments = false;
   } optim;
   struct Precision {
-    std::string compute = "auto", recovery = "fp32";
+    Choice<ComputeDtype> compute;
+    Choice<RecoveryRule> recovery;
     double lr_backoff = 0.5;
     struct LossScale {
       double init = 65536, growth_factor = 2, backoff_factor = 0.5;
@@ -100,15 +108,15 @@ struct Recipe {
   struct Train {
     int64_t epochs = 1, max_steps = 0, batch_size = 16;
     int64_t grad_accum = 0, global_batch = 0;  // see settle_accumulation() of run_settings.h
-    std::string activation_checkpointing = "none";
+    Choice<Checkpointing> activation_checkpointing;
     int64_t seed = 42;
-    int64_t max_tokens_per_step = 0;   // 0: micro-batches of batch_size samples, padded
-    std::string cuda_graphs = "auto";  // auto, off
+    int64_t max_tokens_per_step = 0;  // 0: micro-batches of batch_size samples, padded
+    Choice<CudaGraphs> cuda_graphs;
     bool deterministic = true, worst_first = true, activation_offload = false;
-    int64_t eval_every_steps = 0;    // 0: at the end of the run only (when data.eval is given)
-    std::string keep_best = "none";  // eval_loss, or a metric of src/infer/metrics.h
-    int64_t patience = 0;            // evaluations; 0: to the last step
-    std::string shard = "none";      // none, base
+    int64_t eval_every_steps = 0;  // 0: at the end of the run only (when data.eval is given)
+    Choice<KeepBest> keep_best;
+    int64_t patience = 0;  // evaluations; 0: to the last step
+    Choice<Shard> shard;
   } train;
   struct Checkpoint {
     int64_t every_steps = 500, keep = 2;

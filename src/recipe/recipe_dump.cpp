@@ -93,6 +93,10 @@ const char* type_text(double) { return "number"; }
 const char* type_text(bool) { return "true or false"; }
 const char* type_text(const Shuffle&) { return "true, false or blocks"; }
 const char* type_text(const std::string&) { return "text"; }
+template <class E>
+const char* type_text(const Choice<E>&) {
+  return "text";
+}
 const char* type_text(const TrainData&) { return "text, or list of {path, image_root, weight}"; }
 const char* type_text(const std::vector<std::string>&) { return "list of text"; }
 const char* type_text(const std::array<double, 2>&) { return "two numbers"; }

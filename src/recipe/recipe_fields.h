@@ -1,5 +1,5 @@
-// Every recipe field once: key, range or choices, help. Reader, dump and reference are visitors of
-// this list; defaults live in recipe.h.
+// Every recipe field once: key, range or choices, roles, help. Reader, dump, reference and the
+// lists of roles.h are visitors of this list; the defaults are in recipe.h.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -11,7 +11,23 @@
 
 namespace lft::recipe {
 
-/// What a value must satisfy. For lists and mappings, `choices` and the range hold for every item.
+/// Optional parts of a run, in the order in which lft debug bare puts them back.
+enum class Part {
+  kNone,
+  kPrecision,
+  kEps,
+  kAdapterScale,
+  kClipping,
+  kSchedule,
+  kWeightDecay,
+  kDropout,
+  kAccumulation,
+  kNoise,
+  kCheckpointing
+};
+
+/// What a value must satisfy, and what the field is for. For lists and mappings, `choices` and the
+/// range apply to every item.
 struct FieldRule {
   bool required = false;
   bool nullable = false;   // null means "not given": the default stays
@@ -21,7 +37,11 @@ struct FieldRule {
   bool low_open = false, high_open = false;
   std::vector<std::string> choices = {};
   bool may_change = false;     // on resume: the run stays the same run
-  const char* zero = nullptr;  // of whole numbers: the word that stands for 0
+  bool trains = false;         // says which tensors are trained, and how they act on the model
+  const char* zero = nullptr;  // of whole numbers: the word for 0
+  Part part = Part::kNone;     // the optional part of a run that the field belongs to
+  const char* core = nullptr;  // the value that switches this part off
+  bool hinders_fit = false;    // keeps a model from fitting a few rows; off in lft debug overfit
 };
 
 /// What a visitor inherits that needs a field's dotted path: prefix + key.
@@ -43,9 +63,9 @@ template <class Visitor, class Section>
 void visit_model(Visitor& v, Section& m) {
   v.field("path", m.path, {.required = true, .not_empty = true, .may_change = true},
           "directory in HF layout: config.json, safetensors, tokenizer, processor files");
-  v.field("init", m.init, {.choices = {"checkpoint", "random"}},
+  v.field("init", m.init, {.choices = m.init.all_words()},
           "random: draw weights for config.json's shapes, for benchmarks");
-  v.field("base_dtype", m.base_dtype, {.choices = {"auto", "bf16", "fp16", "fp32", "nf4", "fp8"}},
+  v.field("base_dtype", m.base_dtype, {.choices = m.base_dtype.all_words()},
           "storage of the frozen weights; auto: as stored, but what the device computes fast; nf4: "
           "4 bits in the decoder's linear layers, "
           "bf16 elsewhere; fp8: their products in 8 bits");
@@ -55,19 +75,29 @@ void visit_model(Visitor& v, Section& m) {
 
 template <class Visitor, class Section>
 void visit_lora(Visitor& v, Section& l) {
-  v.field("variant", l.variant, {.choices = lora::variant_names()}, lora::variants_help().c_str());
-  v.field("rank", l.rank, {.low = 1, .high = 65536}, "inner dimension of the update");
-  v.field("alpha", l.alpha, {.low = 0, .high = 1e6, .low_open = true},
+  v.field("variant", l.variant, {.choices = lora::variant_names(), .trains = true},
+          lora::variants_help().c_str());
+  v.field("rank", l.rank, {.low = 1, .high = 65536, .trains = true},
+          "inner dimension of the update");
+  v.field("alpha", l.alpha,
+          {.low = 0, .high = 1e6, .low_open = true, .trains = true, .part = Part::kAdapterScale},
           "strength of the update, see variant");
-  v.field("dropout", l.dropout, {.low = 0, .high = 1, .high_open = true},
+  v.field("dropout", l.dropout,
+          {.low = 0,
+           .high = 1,
+           .high_open = true,
+           .part = Part::kDropout,
+           .core = "0",
+           .hinders_fit = true},
           "on the input of A, while training");
-  v.field("targets", l.targets, {},
+  v.field("targets", l.targets, {.trains = true},
           "layers to adapt, as scope:pattern; scopes llm, projector, vision; all-linear is every "
           "linear layer but the LM head");
-  v.field("rank_pattern", l.rank_pattern, {.low = 1, .high = 65536},
+  v.field("rank_pattern", l.rank_pattern, {.low = 1, .high = 65536, .trains = true},
           "other ranks: of a mapping of patterns, {q_proj: 8, \"llm:*.mlp.*\": 4}, the first that "
           "matches a layer");
-  v.field("alpha_pattern", l.alpha_pattern, {.low = 0, .high = 1e6, .low_open = true},
+  v.field("alpha_pattern", l.alpha_pattern,
+          {.low = 0, .high = 1e6, .low_open = true, .trains = true},
           "other alphas, by the same rule; a layer of another rank keeps lora.alpha without one");
   v.field(
       "init_from", l.init_from, {.nullable = true},
@@ -106,24 +136,25 @@ void visit_data(Visitor& v, Section& d) {
   v.field("template_date", d.template_date, {.not_empty = true},
           "the day that the chat template's strftime_now takes for today, in quotes: a run does "
           "not depend on the day of its start");
-  v.field("image_fit", d.image_fit, {.choices = {"auto", "pad", "crop", "native"}},
+  v.field("image_fit", d.image_fit, {.choices = d.image_fit.all_words()},
           "pad to a square (as LLaVA-1.5 was trained), crop (as its HF processor does), or native: "
           "as the model's own processor does; a LLaVA whose processor stretches images (SigLIP's; "
           "size with height and width) is stretched under crop, too; auto: pad for a LLaVA whose "
           "processor crops, else native");
-  v.field("alpha", d.alpha, {.choices = {"drop", "white"}},
+  v.field("alpha", d.alpha, {.choices = d.alpha.all_words()},
           "what becomes of transparency: drop leaves the colours under it, as transformers does; "
           "white composites them on white, as vLLM does with RGBA images");
   v.field("min_pixels", d.min_pixels, {.low = 0, .high = 1 << 28},
           "native: a smaller image is scaled up to this many pixels; 0: the model's own number");
   v.field("max_tokens", d.max_tokens, {.low = 1, .high = 1 << 24},
           "longest sample, image positions included; lowered to the model's positions");
-  v.field("on_bad_sample", d.on_bad_sample, {.choices = {"error", "skip"}},
+  v.field("on_bad_sample", d.on_bad_sample, {.choices = d.on_bad_sample.all_words()},
           "skipped samples are counted and named");
-  v.field("unknown_keys", d.unknown_keys, {.choices = {"error", "warn"}, .may_change = true},
+  v.field("unknown_keys", d.unknown_keys,
+          {.choices = d.unknown_keys.all_words(), .may_change = true},
           "a key of a row that lft does not use is an error, or counted by name in one warning");
   v.field("special_tokens_in_text", d.special_tokens_in_text,
-          {.choices = {"error", "text", "special"}},
+          {.choices = d.special_tokens_in_text.all_words()},
           "a special token of the tokenizer in a row's own words is an error, or the words that "
           "spell it, or the token (as HF tokenizers take it)");
   v.field("max_bad", d.max_bad, {.low = 0, .high = 1e12, .may_change = true},
@@ -156,32 +187,42 @@ void visit_optim(Visitor& v, Section& o) {
           "LoRA+: the learning rate of every lora_B is this times that of its lora_A");
   v.field("betas", o.betas, {.low = 0, .high = 1, .high_open = true},
           "decay of Adam's two moments; lion: of its step's mean and of its moment");
-  v.field("eps", o.eps, {.low = 0, .high = 1, .low_open = true},
+  v.field("eps", o.eps, {.low = 0, .high = 1, .low_open = true, .part = Part::kEps},
           "added to the root of the second moment");
-  v.field("weight_decay", o.weight_decay, {.low = 0, .high = 10},
+  v.field("weight_decay", o.weight_decay,
+          {.low = 0, .high = 10, .part = Part::kWeightDecay, .core = "0", .hinders_fit = true},
           "decoupled, on every trainable tensor");
-  v.field("clip_grad_norm", o.clip_grad_norm, {.low = 0, .high = 1e9},
+  v.field("clip_grad_norm", o.clip_grad_norm,
+          {.low = 0, .high = 1e9, .part = Part::kClipping, .core = "0"},
           "largest global L2 norm of the gradients; 0: no clipping");
   v.field("offload", o.offload, {.may_change = true},
           "keep the moments in host memory; the same bits");
   v.field("init_moments", o.init_moments, {},
           "start with the moments of the checkpoint in lora.init_from, too");
-  v.field("schedule", o.schedule, {.choices = {"constant", "linear", "cosine", "wsd"}},
+  v.field("schedule", o.schedule,
+          {.choices = o.schedule.all_words(),
+           .part = Part::kSchedule,
+           .core = "constant",
+           .hinders_fit = true},
           "learning rate after warm-up; wsd: constant, then a cosine over its last steps");
-  v.field("warmup_ratio", o.warmup_ratio, {.low = 0, .high = 1},
+  v.field("warmup_ratio", o.warmup_ratio,
+          {.low = 0, .high = 1, .part = Part::kSchedule, .core = "0", .hinders_fit = true},
           "share of the steps in which the learning rate rises from 0");
-  v.field("min_lr_ratio", o.min_lr_ratio, {.low = 0, .high = 1},
+  v.field("min_lr_ratio", o.min_lr_ratio,
+          {.low = 0, .high = 1, .part = Part::kSchedule, .core = "0", .hinders_fit = true},
           "share of the peak that linear, cosine and wsd end at");
   v.field("decay_ratio", o.decay_ratio, {.low = 0, .high = 1},
           "wsd: share of the steps in which the learning rate falls");
-  v.field("neftune_alpha", o.neftune_alpha, {.low = 0, .high = 1000},
+  v.field("neftune_alpha", o.neftune_alpha,
+          {.low = 0, .high = 1000, .part = Part::kNoise, .core = "0", .hinders_fit = true},
           "above 0: in training uniform noise of up to this / sqrt(tokens x width) on the text's "
           "embeddings (NEFTune); usual is 5");
 }
 
 template <class Visitor, class Section>
 void visit_precision(Visitor& v, Section& p) {
-  v.field("compute", p.compute, {.choices = {"auto", "bf16", "fp16", "fp32"}},
+  v.field("compute", p.compute,
+          {.choices = p.compute.all_words(), .part = Part::kPrecision, .core = "fp32"},
           "auto: bf16 where the device has it, else fp16, else fp32");
   v.section("loss_scale", [&] {
     auto& s = p.loss_scale;
@@ -192,7 +233,7 @@ void visit_precision(Visitor& v, Section& p) {
     v.field("growth_interval", s.growth_interval, {.low = 1, .high = kMaxInt},
             "good steps in a row before the scale grows");
   });
-  v.field("recovery", p.recovery, {.choices = {"fp32", "stop"}},
+  v.field("recovery", p.recovery, {.choices = p.recovery.all_words()},
           "on a non-finite step: go on in FP32 once, or stop");
   v.field("lr_backoff", p.lr_backoff, {.low = 0, .high = 1, .low_open = true},
           "the recovery multiplies the learning rate by this");
@@ -206,23 +247,37 @@ void visit_train(Visitor& v, Section& t) {
   v.field("batch_size", t.batch_size, {.low = 1, .high = kMostInAStep},
           "samples in one forward pass");
   v.field(
-      "grad_accum", t.grad_accum, {.low = 1, .high = kMostInAStep, .zero = "auto"},
+      "grad_accum", t.grad_accum,
+      {.low = 1,
+       .high = kMostInAStep,
+       .zero = "auto",
+       .part = Part::kAccumulation,
+       .core = "1",
+       .hinders_fit = true},
       "forward passes in one step; auto: 1, or as many as make train.global_batch samples, fewer "
       "where an epoch would have less than 32 steps");
-  v.field("global_batch", t.global_batch, {.low = 0, .high = kMostInAStep},
+  v.field("global_batch", t.global_batch,
+          {.low = 0,
+           .high = kMostInAStep,
+           .part = Part::kAccumulation,
+           .core = "0",
+           .hinders_fit = true},
           "above 0: samples in one step, for grad_accum: auto");
   v.field("max_tokens_per_step", t.max_tokens_per_step, {.low = 0, .high = 1 << 24},
           "above 0: the step's samples are packed without padding into forward passes of at most "
           "this many tokens; data.max_tokens must "
           "not be above it");
   v.field("activation_checkpointing", t.activation_checkpointing,
-          {.choices = {"none", "block", "every-2", "every-4"}, .may_change = true},
+          {.choices = t.activation_checkpointing.all_words(),
+           .may_change = true,
+           .part = Part::kCheckpointing,
+           .core = "none"},
           "recompute the activations of every block, of each second or fourth one, in the backward "
           "pass: less memory, the same bits");
   v.field("activation_offload", t.activation_offload, {.may_change = true},
           "keep the inputs of recomputed blocks in host memory; the same bits; needs "
           "activation_checkpointing");
-  v.field("cuda_graphs", t.cuda_graphs, {.choices = {"auto", "off"}},
+  v.field("cuda_graphs", t.cuda_graphs, {.choices = t.cuda_graphs.all_words()},
           "auto: on a GPU, packed micro-batches (max_tokens_per_step) are launched as CUDA graphs, "
           "filled up to a few sizes");
   v.field("worst_first", t.worst_first, {.may_change = true},
@@ -232,15 +287,13 @@ void visit_train(Visitor& v, Section& t) {
   v.field("deterministic", t.deterministic, {}, "same seed and build, same bytes");
   v.field("eval_every_steps", t.eval_every_steps, {.low = 0, .high = 1e12, .may_change = true},
           "0: at the end of the run only; needs data.eval or data.eval_share");
-  v.field(
-      "keep_best", t.keep_best,
-      {.choices = {"none", "eval_loss", "exact", "vqa", "anls", "relaxed", "choice", "caption"}},
-      "what is handed out at the end is of the evaluation with the lowest loss, or the highest "
-      "figure of a metric (lft eval --metric), not of the last step");
+  v.field("keep_best", t.keep_best, {.choices = t.keep_best.all_words()},
+          "what is handed out at the end is of the evaluation with the lowest loss, or the highest "
+          "figure of a metric (lft eval --metric), not of the last step");
   v.field(
       "patience", t.patience, {.low = 0, .high = 1e6, .may_change = true},
       "above 0: stop after this many evaluations in a row without a better one; needs keep_best");
-  v.field("shard", t.shard, {.choices = {"none", "base"}, .may_change = true},
+  v.field("shard", t.shard, {.choices = t.shard.all_words(), .may_change = true},
           "base: of several processes on a machine each holds a slice of the decoder's frozen "
           "layers, and gathers one after the other as it computes: less memory, the same bits");
 }
@@ -280,9 +333,9 @@ void visit_log(Visitor& v, Section& l) {
       "above 0: the run stops before step 1 unless the loss before training is within 2% of it");
 }
 
-/// A visitor has field(key, value, rule, help) for int64_t, double, bool, std::string, Shuffle,
-/// TrainData, std::vector<std::string> and std::array<double, 2>, and section(key, body), which
-/// calls body between entering and leaving the mapping `key`. R is Recipe or const Recipe.
+/// A visitor has field(key, value, rule, help) for int64_t, double, bool, std::string, Choice,
+/// Shuffle, TrainData, std::vector<std::string> and std::array<double, 2>, and section(key, body),
+/// which calls body between entering and leaving the mapping `key`. R is Recipe or const Recipe.
 template <class Visitor, class R>
 void visit(Visitor& v, R& r) {
   v.field("version", r.version, {.required = true, .low = 1, .high = 1}, "format of this file");
@@ -290,7 +343,7 @@ void visit(Visitor& v, R& r) {
           "where the run writes; created if absent");
   v.section("model", [&] { visit_model(v, r.model); });
   v.section("lora", [&] { visit_lora(v, r.lora); });
-  v.field("full", r.full, {.choices = {"projector", "vision", "llm", "all"}},
+  v.field("full", r.full, {.choices = {"projector", "vision", "llm", "all"}, .trains = true},
           "parts trained whole, without LoRA; with lora.targets: [] nothing else is trained");
   v.section("data", [&] { visit_data(v, r.data); });
   v.section("optim", [&] { visit_optim(v, r.optim); });

@@ -94,6 +94,8 @@ class StrictReader {
   static bool parse(const YamlNode& node, const FieldRule& rule, bool* out);
   static bool parse(const YamlNode& node, const FieldRule& rule, Shuffle* out);
   static bool parse(const YamlNode& node, const FieldRule& rule, std::string* out);
+  template <class E>
+  static bool parse(const YamlNode& node, const FieldRule& rule, Choice<E>* out);
   static bool parse(const YamlNode& node, const FieldRule& rule, TrainData* out);
   static bool parse(const YamlNode& node, const FieldRule& rule, std::vector<std::string>* out);
   static bool parse(const YamlNode& node, const FieldRule& rule, std::array<double, 2>* out);
@@ -105,6 +107,10 @@ class StrictReader {
   static std::string expected(bool, const FieldRule& rule);
   static std::string expected(const Shuffle&, const FieldRule& rule);
   static std::string expected(const std::string&, const FieldRule& rule);
+  template <class E>
+  static std::string expected(const Choice<E>&, const FieldRule& rule) {
+    return rule_text(rule, false);
+  }
   static std::string expected(const TrainData&, const FieldRule& rule);
   static std::string expected(const std::vector<std::string>&, const FieldRule& rule);
   static std::string expected(const std::array<double, 2>&, const FieldRule& rule);
@@ -117,6 +123,14 @@ class StrictReader {
   std::vector<Problem> problems_;
   std::map<std::string, const YamlEntry*> given_;
 };
+
+template <class E>
+bool StrictReader::parse(const YamlNode& node, const FieldRule& rule, Choice<E>* out) {
+  std::string word;
+  const bool known = parse(node, rule, &word);
+  if (known) *out = word;
+  return known;
+}
 
 template <class T>
 bool StrictReader::parse(const YamlNode& node, const FieldRule& rule, ByPattern<T>* out) {

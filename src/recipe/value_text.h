@@ -19,6 +19,10 @@ std::string value_text(const std::string& value);
 std::string value_text(const TrainData& value);
 std::string value_text(const std::array<double, 2>& value);
 std::string value_text(const std::vector<std::string>& value);
+template <class E>
+std::string value_text(const Choice<E>& value) {
+  return value_text(value.word());
+}
 template <class T>
 std::string value_text(const ByPattern<T>& value) {
   std::string text;

@@ -83,7 +83,7 @@ class MemoryPrediction : public ::testing::Test {
 
   Recipe recipe(const std::string& name, const std::string& dtype) const {
     Recipe recipe = run_.recipe(name);
-    recipe.model.base_dtype = recipe.precision.compute = dtype;
+    recipe.model.base_dtype = dtype, recipe.precision.compute = dtype;
     recipe.lora.rank = 16;
     recipe.lora.alpha = 32;
     recipe.data.eval = one_row_;

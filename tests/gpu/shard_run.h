@@ -100,9 +100,9 @@ class ShardRun {
     const std::unique_ptr<Tokenizer> tokenizer = Tokenizer::load(files_.model());
     std::string remark;
     const Recipe recipe = files_.recipe("unused");
-    const EncodeOptions options =
-        encode_options(files_.model(), config, *tokenizer,
-                       {{recipe.data.chat_template, recipe.data.image_fit}, max_tokens_}, &remark);
+    const EncodeOptions options = encode_options(
+        files_.model(), config, *tokenizer,
+        {{recipe.data.chat_template, recipe.data.image_fit.word()}, max_tokens_}, &remark);
     prepare_dataset(DrawnRows(rows, config, text), options, file("shards"));
   }
 

@@ -93,7 +93,7 @@ TEST(DeviceGraphs, GiveTheLossesOfPlainLaunches) {
   std::map<std::string, std::vector<Json>> steps;
   for (const std::string graphs : {"auto", "off"}) {
     Recipe recipe = files.recipe(graphs);
-    recipe.model.base_dtype = recipe.precision.compute = "bf16";
+    recipe.model.base_dtype = "bf16", recipe.precision.compute = "bf16";
     recipe.lora.dropout = 0.5;
     recipe.train.grad_accum = 2;
     recipe.train.max_steps = 8;
@@ -143,7 +143,7 @@ TEST(DeviceRecovery, ABadBf16GradientLeavesEveryBitAndGoesOnInFp32) {
   const ShardRun files;
   for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
     Recipe recipe = files.recipe(std::isnan(bad) ? "nan" : "inf");
-    recipe.model.base_dtype = recipe.precision.compute = "bf16";
+    recipe.model.base_dtype = "bf16", recipe.precision.compute = "bf16";
     recipe.train.max_steps = 8;
     recipe.checkpoint = {.every_steps = 1, .keep = 100, .at_step_zero = true};
     const auto spoil = [&](int64_t step, Optimizer& optimizer) {
@@ -186,7 +186,7 @@ class DeviceMemory : public ::testing::Test {
   Recipe recipe(const std::string& out) const {
     Recipe recipe = files_.recipe(out);
     recipe.model.init = "random";
-    recipe.model.base_dtype = recipe.precision.compute = "bf16";
+    recipe.model.base_dtype = "bf16", recipe.precision.compute = "bf16";
     recipe.lora.rank = 16;
     recipe.full.clear();
     recipe.train.batch_size = 8;

@@ -41,7 +41,7 @@ class StepCounts : public ::testing::TestWithParam<Way> {
  protected:
   Recipe recipe() const {
     Recipe recipe = files_.recipe("out");
-    recipe.precision.compute = recipe.model.base_dtype = "bf16";
+    recipe.precision.compute = "bf16", recipe.model.base_dtype = "bf16";
     recipe.lora.dropout = 0.25;
     GetParam().set(recipe);
     return recipe;
@@ -112,7 +112,7 @@ TEST(Graphs, GiveWayWhereMemoryRunsOut) {
   std::optional<stand_in::MemoryLimit> limit;
   const auto run = [&](const std::string& graphs, bool tight) {
     Recipe recipe = files.recipe(graphs + (tight ? "-tight" : ""));
-    recipe.precision.compute = recipe.model.base_dtype = "bf16";
+    recipe.precision.compute = "bf16", recipe.model.base_dtype = "bf16";
     recipe.train.max_steps = 5;
     recipe.train.max_tokens_per_step = 160;
     recipe.train.cuda_graphs = graphs;

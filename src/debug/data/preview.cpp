@@ -202,7 +202,7 @@ std::vector<Preview> under_template(const recipe::Recipe& recipe, const std::str
                                     const std::vector<Preview>& previews) {
   recipe::Recipe other = recipe;
   other.data.chat_template = name;
-  other.data.on_bad_sample = "skip";  // its refusals are what is shown
+  other.data.on_bad_sample = recipe::BadSampleRule::kSkip;  // its refusals are what is shown
   std::vector<std::string> rows;
   for (const Preview& preview : previews) rows.push_back(preview.where);
   return preview_rows(other, rows);

@@ -80,7 +80,7 @@ std::string image_line(const PreviewImage& image, const recipe::Recipe& recipe) 
       image.width > 0 ? std::to_string(image.width) + " x " + std::to_string(image.height)
                       : "prepared";
   return escape_text(image.name, 400) + "  " + before + " -> " + shape_line(image.square.shape) +
-         " (" + recipe.data.image_fit + ")";
+         " (" + recipe.data.image_fit.word() + ")";
 }
 
 /// Empty where every answer is learnt.

@@ -13,6 +13,7 @@
 #include "src/debug/isolate/forward_faults.h"
 #include "src/debug/isolate/odd_settings.h"
 #include "src/io/files.h"
+#include "src/recipe/roles.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
 #include "src/train/run/trainer.h"
@@ -29,60 +30,12 @@ constexpr char kWhole[] = "lft train", kLrPart[] = "learning rate";
 
 using recipe::Recipe;
 
-struct Part {
-  const char* name;
-  void (*put_back)(Recipe& to, const Recipe& from);
-  const char* setting = "";  // as odd_settings() names it
-};
-
-/// In the order in which they come back.
-const Part kParts[] = {
-    {"precision", [](Recipe& to, const Recipe& from) { to.precision = from.precision; }},
-    {"eps of the optimizer", [](Recipe& to, const Recipe& from) { to.optim.eps = from.optim.eps; },
-     "optim.eps"},
-    {"scale of the adapters",
-     [](Recipe& to, const Recipe& from) { to.lora.alpha = from.lora.alpha; }, "lora.alpha"},
-    {"clipping",
-     [](Recipe& to, const Recipe& from) { to.optim.clip_grad_norm = from.optim.clip_grad_norm; },
-     "optim.clip_grad_norm"},
-    {"schedule",
-     [](Recipe& to, const Recipe& from) {
-       to.optim.schedule = from.optim.schedule;
-       to.optim.warmup_ratio = from.optim.warmup_ratio;
-       to.optim.min_lr_ratio = from.optim.min_lr_ratio;
-     }},
-    {"weight decay",
-     [](Recipe& to, const Recipe& from) { to.optim.weight_decay = from.optim.weight_decay; }},
-    {"dropout", [](Recipe& to, const Recipe& from) { to.lora.dropout = from.lora.dropout; },
-     "lora.dropout"},
-    {"accumulation",
-     [](Recipe& to, const Recipe& from) {
-       to.train.grad_accum = from.train.grad_accum;
-       to.train.global_batch = from.train.global_batch;
-     }},
-    {"noise on the embeddings",
-     [](Recipe& to, const Recipe& from) { to.optim.neftune_alpha = from.optim.neftune_alpha; }},
-    {"activation checkpointing",
-     [](Recipe& to, const Recipe& from) {
-       to.train.activation_checkpointing = from.train.activation_checkpointing;
-     }},
-};
-
 /// The recipe without its parts.
 Recipe core_recipe(Recipe recipe, int64_t steps) {
   for (const OddSetting& odd : odd_settings(recipe)) odd.mend(recipe);
   recipe.output_dir += "/debug-bare";
-  recipe.precision.compute = "fp32";
-  recipe.lora.dropout = 0;
-  recipe.optim.neftune_alpha = 0;
   recipe.data.eval.clear();
-  recipe.optim.clip_grad_norm = 0;
-  recipe.optim.weight_decay = 0;
-  recipe.optim.schedule = "constant";
-  recipe.optim.warmup_ratio = recipe.optim.min_lr_ratio = 0;
-  recipe.train.grad_accum = 1;
-  recipe.train.global_batch = 0;
-  recipe.train.activation_checkpointing = "none";
+  recipe::strip_to_core(recipe);
   recipe.train.max_steps = steps;
   return recipe;
 }
@@ -261,6 +214,22 @@ void try_odd(BareTrials& trials, const Recipe& without, const Recipe& with, cons
   }
 }
 
+std::vector<OddSetting>::const_iterator odd_of(const std::vector<OddSetting>& odd,
+                                               const std::vector<std::string>& fields) {
+  return std::ranges::find_if(odd, [&](const OddSetting& each) {
+    return std::ranges::find(fields, each.name) != fields.end();
+  });
+}
+
+/// The name of the part that a field belongs to.
+std::string part_of(const std::string& field) {
+  for (const recipe::NamedPart& part : recipe::optional_parts()) {
+    const std::vector<std::string> fields = recipe::part_fields(part.part);
+    if (std::ranges::find(fields, field) != fields.end()) return part.name;
+  }
+  return field;
+}
+
 /// A part may fail for an odd setting that came back before it and did no harm alone. Where it does
 /// well without one, that one is at fault; `with` is mended then.
 void blame_odd_before(BareTrials& trials, const std::vector<OddSetting>& odd, double least_fall,
@@ -274,7 +243,7 @@ void blame_odd_before(BareTrials& trials, const std::vector<OddSetting>& odd, do
     trials.run(mended, again, least_fall);
     if (!again.fault.empty()) continue;
     trial.fault += " once " + trial.part + " is back, and does without " + each.name;
-    trial.part = std::ranges::find(kParts, each.name, &Part::setting)->name;
+    trial.part = part_of(each.name);
     trial.settings = settings;
     with = mended;
     return;
@@ -322,12 +291,12 @@ BareReport run_trials(train::RunInputs inputs, const Recipe& asked, const BareOp
       return report;
     }
     const std::vector<OddSetting> odd = odd_settings(asked);
-    for (const Part& part : kParts) {
+    for (const recipe::NamedPart& part : recipe::optional_parts()) {
       Recipe with = current;
-      part.put_back(with, asked);
+      recipe::copy_part(with, asked, part.part);
       BareTrial trial{.part = part.name, .settings = settings_of(current, with)};
       if (trial.settings.empty()) continue;
-      const auto setting = std::ranges::find(odd, part.setting, &OddSetting::name);
+      const auto setting = odd_of(odd, recipe::part_fields(part.part));
       if (setting == odd.end()) {
         trials.run(with, trial, kPartFall * core.fall());
         if (!trial.fault.empty())

@@ -12,6 +12,7 @@
 #include "src/debug/isolate/overfit_settings.h"
 #include "src/debug/isolate/overfit_suspects.h"
 #include "src/io/files.h"
+#include "src/recipe/roles.h"
 #include "src/report/report.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
@@ -28,15 +29,9 @@ constexpr double kWayDone = 0.1;    // of the loss, before a run is called unfin
 
 recipe::Recipe overfit_recipe(recipe::Recipe recipe, const OverfitOptions& options) {
   recipe.output_dir = options.out.empty() ? recipe.output_dir + "/debug-overfit" : options.out;
-  recipe.lora.dropout = 0;
-  recipe.optim.neftune_alpha = 0;
   recipe.data.workers = 1;
   recipe.data.eval.clear();
-  recipe.optim.schedule = "constant";
-  recipe.optim.warmup_ratio = recipe.optim.min_lr_ratio = 0;
-  recipe.optim.weight_decay = 0;
-  recipe.train.grad_accum = 1;
-  recipe.train.global_batch = 0;
+  recipe::strip_for_fit(recipe);
   recipe.train.max_steps = options.steps;
   return recipe;
 }

@@ -170,7 +170,7 @@ MemoryReport record(train::RunInputs inputs, train::RunMemory& memory,
   const std::string under =
       run.inputs.device.str() + ", " + train::compute_name(run.state.compute) +
       ", micro-batches of " + std::to_string(run.inputs.recipe.train.batch_size) +
-      ", activation checkpointing " + run.inputs.recipe.train.activation_checkpointing +
+      ", activation checkpointing " + run.inputs.recipe.train.activation_checkpointing.word() +
       ". Time runs by allocations; every tensor of LibTorch on the device is counted.";
   report.page = options.out;
   io::write_file_atomic(report.page, memory_page("Memory of " + run.inputs.recipe.model.path, under,

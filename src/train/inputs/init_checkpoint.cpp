@@ -15,12 +15,6 @@ std::string step_text(const checkpoint::Checkpoint& checkpoint) {
   return "checkpoint of step " + std::to_string(checkpoint.step) + " of run " + checkpoint.run_id;
 }
 
-/// Fields that say what is trained, and what it is added to with which strength.
-bool says_what_is_trained(const std::string& key) {
-  return key == "full" || key.starts_with("lora.variant") || key.starts_with("lora.rank") ||
-         key.starts_with("lora.alpha") || key.starts_with("lora.targets");
-}
-
 }  // namespace
 
 bool is_checkpoint_folder(const std::string& path) {
@@ -34,7 +28,7 @@ checkpoint::Checkpoint open_init_checkpoint(const recipe::Recipe& recipe,
   const recipe::Recipe stored = recipe::parse_recipe(checkpoint.recipe, path + "/recipe.yaml");
   std::vector<std::string> changed;
   for (const recipe::RecipeChange& change : recipe::changed_fields(stored, recipe)) {
-    if (says_what_is_trained(change.key))
+    if (change.trains)
       changed.push_back(change.key + ": stored " + change.before + ", now " + change.after);
   }
   if (!changed.empty()) {

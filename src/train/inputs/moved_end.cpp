@@ -26,7 +26,7 @@ std::string describe_moved_end(const RunSettings& now, const checkpoint::Checkpo
     return "";
   const double peak = now.recipe.optim.lr * saved.state.value("lr_factor", 1.0);
   const auto rate = [&](double factor) { return format_number(peak * factor, "%.3g"); };
-  return ends + ": under optim.schedule: " + now.recipe.optim.schedule +
+  return ends + ": under optim.schedule: " + now.recipe.optim.schedule.word() +
          " the learning rate goes from " + rate(old_schedule.factor(scheduled - 1)) + " in step " +
          step + " to " + rate(schedule.factor(scheduled)) + " in step " +
          std::to_string(saved.step + 1);

@@ -72,11 +72,11 @@ void check_output_dir(const recipe::Recipe& recipe, bool resume) {
 void check_disk_space(const recipe::Recipe& recipe, int64_t trainable_parameters) {
   constexpr uint64_t kBesides = 4u << 20;  // metrics, TensorBoard, report, manifests
   const uint64_t weights = static_cast<uint64_t>(trainable_parameters) * sizeof(float);
-  const uint64_t saved = static_cast<uint64_t>(recipe.checkpoint.keep) + 1 +
-                         (recipe.checkpoint.at_step_zero ? 1 : 0) +
-                         (recipe.train.keep_best == "none"  // each may name another best step
-                              ? 0
-                              : static_cast<uint64_t>(recipe.checkpoint.keep) + 1);
+  const uint64_t saved =
+      static_cast<uint64_t>(recipe.checkpoint.keep) + 1 + (recipe.checkpoint.at_step_zero ? 1 : 0) +
+      (recipe.train.keep_best == recipe::KeepBest::kNone  // each may name another best step
+           ? 0
+           : static_cast<uint64_t>(recipe.checkpoint.keep) + 1);
   const uint64_t needed = weights * 3 * saved + weights + kBesides;  // with both moments
   const uint64_t available = io::free_bytes(recipe.output_dir);
   if (available >= needed) return;

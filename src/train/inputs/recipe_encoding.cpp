@@ -18,7 +18,8 @@ const recipe::Recipe::Data kDefaults;
 /// Whether data.max_pixels says what images are scaled down to, and not what is too large to
 /// decode.
 bool scales(const recipe::Recipe& recipe) {
-  return recipe.data.image_fit == "native" && recipe.data.max_pixels != kDefaults.max_pixels;
+  return recipe.data.image_fit == recipe::ImageFit::kNative &&
+         recipe.data.max_pixels != kDefaults.max_pixels;
 }
 
 /// The chat template that the adapter of lora.init_from was trained under: a form's name, or its
@@ -36,7 +37,7 @@ std::string settle_data(recipe::Recipe& recipe, const std::string& model,
   const family::FamilyDefaults defaults =
       config.family->defaults(config, hf::image_processor_json(model));
   std::vector<std::string> lines, by_family;
-  const auto settle = [](const std::string& field, std::string& value, const std::string& own,
+  const auto settle = [](const std::string& field, auto& value, const std::string& own,
                          std::vector<std::string>& chosen) {
     if (value != "auto" || own == "auto") return;
     value = own;
@@ -54,9 +55,9 @@ std::string settle_data(recipe::Recipe& recipe, const std::string& model,
 
 data::EncodeRules encode_rules(const recipe::Recipe& recipe) {
   return {.settings = {.template_name = recipe.data.chat_template,
-                       .image_fit = recipe.data.image_fit,
-                       .special_tokens = recipe.data.special_tokens_in_text,
-                       .alpha = recipe.data.alpha,
+                       .image_fit = recipe.data.image_fit.word(),
+                       .special_tokens = recipe.data.special_tokens_in_text.word(),
+                       .alpha = recipe.data.alpha.word(),
                        .min_pixels = recipe.data.min_pixels,
                        .max_pixels = scales(recipe) ? recipe.data.max_pixels : 0,
                        .template_args = recipe.data.template_args.json,
@@ -66,14 +67,15 @@ data::EncodeRules encode_rules(const recipe::Recipe& recipe) {
 
 family::InputSettings recorded_settings(const recipe::Recipe& recipe) {
   family::InputSettings settings = encode_rules(recipe).settings;
-  if (settings.special_tokens == "error") settings.special_tokens.clear();
+  if (recipe.data.special_tokens_in_text == recipe::SpecialTokenRule::kError)
+    settings.special_tokens.clear();
   return settings;
 }
 
 void apply_data_rules(const recipe::Recipe& recipe, data::EncodeOptions& options) {
-  options.skip_bad = recipe.data.on_bad_sample == "skip";
+  options.skip_bad = recipe.data.on_bad_sample == recipe::BadSampleRule::kSkip;
   options.max_bad = recipe.data.max_bad;
-  options.count_unknown = recipe.data.unknown_keys == "warn";
+  options.count_unknown = recipe.data.unknown_keys == recipe::UnknownKeyRule::kWarn;
   options.image_limits.max_pixels = scales(recipe) ? kDefaults.max_pixels : recipe.data.max_pixels;
   options.image_limits.max_side = recipe.data.max_side;
   options.image_limits.follow_symlinks = recipe.data.follow_symlinks;

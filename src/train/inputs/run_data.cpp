@@ -173,7 +173,7 @@ data::LoaderOptions loader_options(const RunSettings& settings,
                               .seed = static_cast<uint64_t>(recipe.train.seed),
                               .shuffle = recipe.data.shuffle.rows,
                               .blocks = recipe.data.shuffle.blocks,
-                              .skip_bad = recipe.data.on_bad_sample == "skip",
+                              .skip_bad = recipe.data.on_bad_sample == recipe::BadSampleRule::kSkip,
                               .max_tokens = recipe.train.max_tokens_per_step,
                               .sources = settings.sources};
   const auto tokens_of = [&] {

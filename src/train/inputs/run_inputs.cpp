@@ -41,7 +41,8 @@ void check_fp8_shapes(family::ModelImpl& model) {
 
 /// Of the weights of the decoder's layers nothing is trained that lies in slices.
 void check_shards(const recipe::Recipe& recipe) {
-  if (recipe.train.shard == "none" || !trains_whole(recipe, "language_model.")) return;
+  if (recipe.train.shard == recipe::Shard::kNone || !trains_whole(recipe, "language_model."))
+    return;
   refuse(ErrorKind::kUsage, "a base that processes hold in slices cannot be trained", "full",
          join(recipe.full) + " beside train.shard: base", "adapters on the llm",
          "use lora.targets for the llm, or set train.shard to none");
@@ -49,7 +50,7 @@ void check_shards(const recipe::Recipe& recipe) {
 
 /// A variant that begins by writing to the weights of its layers finds them dense, and whole.
 void check_dense(const RunSettings& settings, const std::vector<lora::LinearSite>& sites) {
-  const bool sharded = settings.recipe.train.shard != "none";
+  const bool sharded = settings.recipe.train.shard != recipe::Shard::kNone;
   if ((settings.storage == ops::BaseStorage::kDense && !sharded) ||
       !lora::find_variant(settings.recipe.lora.variant).changes_weight)
     return;
@@ -59,13 +60,13 @@ void check_dense(const RunSettings& settings, const std::vector<lora::LinearSite
       refuse(ErrorKind::kUsage,
              "lora.variant: " + settings.recipe.lora.variant +
                  " changes the weights of its layers, and these lie in slices",
-             "train.shard, layer " + site.name, settings.recipe.train.shard, "none",
+             "train.shard, layer " + site.name, settings.recipe.train.shard.word(), "none",
              "set train.shard to none, or lora.variant: lora");
     }
     refuse(ErrorKind::kUsage,
            "lora.variant: " + settings.recipe.lora.variant +
                " changes the weights of its layers, and these are codes",
-           "model.base_dtype, layer " + site.name, settings.recipe.model.base_dtype,
+           "model.base_dtype, layer " + site.name, settings.recipe.model.base_dtype.word(),
            "auto, bf16, fp16 or fp32", "set another model.base_dtype, or lora.variant: lora");
   }
 }
@@ -146,8 +147,9 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
   recipe = asked;
   if (writes) check_output_dir(recipe, resume);
   make_rule(recipe.optim);  // refuses what it cannot do before anything is opened
-  inputs.model.dir = recipe.model.init == "random" ? hf::ModelDir::config_only(recipe.model.path)
-                                                   : hf::ModelDir::open(recipe.model.path);
+  inputs.model.dir = recipe.model.init == recipe::ModelInit::kRandom
+                         ? hf::ModelDir::config_only(recipe.model.path)
+                         : hf::ModelDir::open(recipe.model.path);
   inputs.config = inputs.model.dir.config;
   if (const std::string chosen = settle_data(recipe, recipe.model.path, inputs.config);
       !chosen.empty())
@@ -173,18 +175,19 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
         "train.activation_offload: on a CPU activations are in host memory already");
   }
   std::string notice;
-  inputs.base_dtype = hf::choose_base_dtype(inputs.model.dir, recipe.model.base_dtype,
+  inputs.base_dtype = hf::choose_base_dtype(inputs.model.dir, recipe.model.base_dtype.word(),
                                             inputs.precision.compute, inputs.device, &notice);
   if (!notice.empty()) inputs.notices.push_back(notice);
-  inputs.storage = hf::base_storage(recipe.model.base_dtype);
+  inputs.storage = hf::base_storage(recipe.model.base_dtype.word());
   if (inputs.storage == ops::BaseStorage::kFp8 && !ops::has_fp8_products(inputs.device)) {
     inputs.notices.push_back(
         "model.base_dtype: fp8: this device has no FP8 products; the same codes are multiplied in "
         "float32, slowly");
   }
   if (inputs.storage != ops::BaseStorage::kDense && trains_whole(recipe, "language_model.")) {
-    refuse(ErrorKind::kUsage, "weights stored in " + recipe.model.base_dtype + " cannot be trained",
-           "full", join(recipe.full) + " beside model.base_dtype: " + recipe.model.base_dtype,
+    refuse(ErrorKind::kUsage,
+           "weights stored in " + recipe.model.base_dtype.word() + " cannot be trained", "full",
+           join(recipe.full) + " beside model.base_dtype: " + recipe.model.base_dtype.word(),
            "adapters on the llm", "use lora.targets for the llm, or another model.base_dtype");
   }
   check_shards(recipe);

@@ -77,7 +77,7 @@ RunModel build_model(const RunInputs& inputs) {
   const recipe::Recipe& recipe = inputs.recipe;
   RunModel run;
   const hf::BaseForm base{inputs.storage, inputs.shards};
-  if (recipe.model.init == "random") {
+  if (recipe.model.init == recipe::ModelInit::kRandom) {
     run.model = hf::random_model(inputs.config, inputs.base_dtype, inputs.device,
                                  static_cast<uint64_t>(recipe.train.seed), base);
   } else {
@@ -134,7 +134,8 @@ std::vector<std::string> describe_plan(const RunInputs& inputs, const RunModel& 
   const int64_t global_batch = recipe.train.batch_size * recipe.train.grad_accum;
   return {
       "model      " + recipe.model.path + ", frozen weights in " +
-          (inputs.storage == ops::BaseStorage::kDense ? "" : recipe.model.base_dtype + " and ") +
+          (inputs.storage == ops::BaseStorage::kDense ? ""
+                                                      : recipe.model.base_dtype.word() + " and ") +
           compute_name(inputs.base_dtype) +
           (inputs.holders == 1 ? ""
                                : ", the decoder's layers in slices over " +

@@ -37,11 +37,18 @@ int64_t planned_steps(const recipe::Recipe::Train& train, int64_t steps_per_epoc
   return train.max_steps > 0 ? train.max_steps : train.epochs * steps_per_epoch;
 }
 
-int64_t recompute_every(const std::string& activation_checkpointing) {
-  if (activation_checkpointing == "none") return 0;
-  return activation_checkpointing == "block"
-             ? 1
-             : std::stoll(activation_checkpointing.substr(std::string("every-").size()));
+int64_t recompute_every(recipe::Choice<recipe::Checkpointing> checkpointing) {
+  switch (checkpointing.value) {
+    case recipe::Checkpointing::kNone:
+      return 0;
+    case recipe::Checkpointing::kBlock:
+      return 1;
+    case recipe::Checkpointing::kEvery2:
+      return 2;
+    case recipe::Checkpointing::kEvery4:
+      return 4;
+  }
+  return 0;
 }
 
 bool offloads_activations(const recipe::Recipe& recipe, at::Device device) {
@@ -52,7 +59,7 @@ namespace {
 
 /// But for what the family's images are, and for who holds the base.
 bool could_record(const recipe::Recipe& recipe, const RunSettings& settings) {
-  return recipe.train.cuda_graphs == "auto" && records_graphs(settings.device) &&
+  return recipe.train.cuda_graphs == recipe::CudaGraphs::kAuto && records_graphs(settings.device) &&
          recipe.train.max_tokens_per_step > 0 && !recipe.train.activation_offload;
 }
 

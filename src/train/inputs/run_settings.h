@@ -44,7 +44,7 @@ std::string judge_global_batch(const RunSettings& settings);
 int64_t planned_steps(const recipe::Recipe::Train& train, int64_t steps_per_epoch);
 
 /// Every how manyeth block is recomputed under a recipe's train.activation_checkpointing; 0: none.
-int64_t recompute_every(const std::string& activation_checkpointing);
+int64_t recompute_every(recipe::Choice<recipe::Checkpointing> checkpointing);
 /// Whether inputs of recomputed blocks are to wait in host memory: asked for, and not on a CPU,
 /// where they do anyway.
 bool offloads_activations(const recipe::Recipe& recipe, at::Device device);

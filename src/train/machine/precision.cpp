@@ -62,18 +62,18 @@ DtypeSupport dtype_support(at::ScalarType type, const DeviceFacts& facts) {
   return {.has = true, .fast = why.empty(), .why = why};
 }
 
-Precision choose_precision(const std::string& asked, const DeviceFacts& facts,
+Precision choose_precision(recipe::Choice<recipe::ComputeDtype> asked, const DeviceFacts& facts,
                            const std::string& field) {
-  if (asked == "auto") return choose_by_device(facts);
-  const at::ScalarType type = compute_type(asked);
+  if (asked == recipe::ComputeDtype::kAuto) return choose_by_device(facts);
+  const at::ScalarType type = compute_type(asked.word());
   if (const std::string why = lacks(type, facts); !why.empty()) {
-    return {at::kFloat, asked + " is not to be had: " + why,
+    return {at::kFloat, asked.word() + " is not to be had: " + why,
             field + ": " + why + "; computing in fp32"};
   }
   Precision precision{type, "as asked", {}};
   if (type == at::kHalf) precision.reason += ", with loss scaling";
   if (const std::string why = slow(type, facts); !why.empty())
-    precision.notice = field + ": " + asked + " will be slow here: " + why;
+    precision.notice = field + ": " + asked.word() + " will be slow here: " + why;
   return precision;
 }
 

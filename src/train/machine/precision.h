@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "src/recipe/choices.h"
 #include "src/train/machine/device.h"
 
 namespace lft::train {
@@ -22,11 +23,11 @@ struct DtypeSupport {
 };
 DtypeSupport dtype_support(at::ScalarType type, const DeviceFacts& facts);
 
-/// `asked` is auto, bf16, fp16 or fp32. auto: bf16 where the device multiplies bf16 matrices fast;
+/// auto: bf16 where the device multiplies bf16 matrices fast;
 /// else fp16 where it does those; else fp32 (a CPU never multiplies fp16 ones faster than fp32:
 /// models/ops/core/gemm.h). A dtype that the device lacks becomes fp32; one that is only slow is
-/// taken. `field` is the option's name, for the notice. kUsage for another name.
-Precision choose_precision(const std::string& asked, const DeviceFacts& facts,
+/// taken. `field` is the option's name, for the notice.
+Precision choose_precision(recipe::Choice<recipe::ComputeDtype> asked, const DeviceFacts& facts,
                            const std::string& field = "precision.compute");
 
 /// Why packed passes (train.max_tokens_per_step) cannot run there; empty: they can. On a GPU in 16

@@ -15,7 +15,7 @@ namespace {
 
 RunSettings changed_settings(RunSettings settings, const recipe::Recipe& recipe) {
   settings.recipe = recipe;
-  settings.storage = hf::base_storage(recipe.model.base_dtype);
+  settings.storage = hf::base_storage(recipe.model.base_dtype.word());
   if (settings.storage != ops::BaseStorage::kDense) settings.base_dtype = at::kBFloat16;
   return settings;
 }
@@ -78,7 +78,7 @@ std::vector<RecipeChange> possible_changes(const RunSettings& settings, bool rea
   if (uses_cuda_graphs(recipe, settings)) {
     changes.push_back({"train.cuda_graphs=off",
                        "every kernel is launched by itself, which short passes feel",
-                       [](recipe::Recipe& r) { r.train.cuda_graphs = "off"; }});
+                       [](recipe::Recipe& r) { r.train.cuda_graphs = recipe::CudaGraphs::kOff; }});
   }
   if (gpu && !recipe.optim.offload && make_rule(recipe.optim)->in_pieces()) {
     changes.push_back({"optim.offload=true", "the moments cross the bus in every step",
@@ -88,24 +88,25 @@ std::vector<RecipeChange> possible_changes(const RunSettings& settings, bool rea
     changes.push_back(
         {"model.base_dtype=nf4",
          "the decoder's frozen weights are rounded to 4 bits and widened in every product",
-         [](recipe::Recipe& r) { r.model.base_dtype = "nf4"; }});
+         [](recipe::Recipe& r) { r.model.base_dtype = recipe::BaseDtype::kNf4; }});
   }
-  const std::vector<std::pair<std::string, std::string>> recomputations = {
-      {"every-4", "about 8% more compute"},
-      {"every-2", "about 17% more compute"},
-      {"block", "about 33% more compute"}};
+  using recipe::Checkpointing;
+  const std::vector<std::pair<recipe::Choice<Checkpointing>, std::string>> recomputations = {
+      {Checkpointing::kEvery4, "about 8% more compute"},
+      {Checkpointing::kEvery2, "about 17% more compute"},
+      {Checkpointing::kBlock, "about 33% more compute"}};
   const int64_t now = recompute_every(recipe.train.activation_checkpointing);
-  for (const auto& [name, cost] : recomputations) {
-    if (now > 0 && recompute_every(name) >= now) continue;
+  for (const auto& [blocks, cost] : recomputations) {
+    if (now > 0 && recompute_every(blocks) >= now) continue;
     changes.push_back(
-        {"train.activation_checkpointing=" + name, cost,
-         [name = name](recipe::Recipe& r) { r.train.activation_checkpointing = name; }});
+        {"train.activation_checkpointing=" + blocks.word(), cost,
+         [blocks = blocks](recipe::Recipe& r) { r.train.activation_checkpointing = blocks; }});
   }
   if (gpu && !recipe.train.activation_offload) {
     changes.push_back({"train.activation_checkpointing=block train.activation_offload=true",
                        "about 33% more compute, and each block's input crosses the bus twice",
                        [](recipe::Recipe& r) {
-                         r.train.activation_checkpointing = "block";
+                         r.train.activation_checkpointing = Checkpointing::kBlock;
                          r.train.activation_offload = true;
                        }});
   }
@@ -115,7 +116,8 @@ std::vector<RecipeChange> possible_changes(const RunSettings& settings, bool rea
 }  // namespace
 
 bool could_store_nf4(const recipe::Recipe& recipe) {
-  return recipe.model.base_dtype != "nf4" && !trains_whole(recipe, "language_model.") &&
+  return recipe.model.base_dtype != recipe::BaseDtype::kNf4 &&
+         !trains_whole(recipe, "language_model.") &&
          !lora::find_variant(recipe.lora.variant).changes_weight;
 }
 

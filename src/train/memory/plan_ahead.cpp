@@ -7,6 +7,7 @@
 #include "src/hf/model_dir.h"
 #include "src/hf/weights_load.h"
 #include "src/train/machine/device.h"
+#include "src/train/machine/precision.h"
 #include "src/train/memory/memory_plan.h"
 
 namespace lft::train {
@@ -29,16 +30,18 @@ std::string fit(double peak, const Card& card) {
   return peak > room ? "-" : peak > kTight * room ? "tight" : "fits";
 }
 
+at::ScalarType planned_compute(recipe::Choice<recipe::ComputeDtype> asked) {
+  return asked == recipe::ComputeDtype::kAuto ? at::kBFloat16 : compute_type(asked.word());
+}
+
 RunSettings settings_on_gpu(const recipe::Recipe& recipe, const hf::ModelDir& dir) {
   RunSettings settings;
   settings.recipe = recipe;
   settings.device = planned_gpu();
-  settings.precision.compute = recipe.precision.compute == "fp32"   ? at::kFloat
-                               : recipe.precision.compute == "fp16" ? at::kHalf
-                                                                    : at::kBFloat16;
+  settings.precision.compute = planned_compute(recipe.precision.compute);
   settings.config = dir.config;
-  settings.storage = hf::base_storage(recipe.model.base_dtype);
-  settings.base_dtype = hf::choose_base_dtype(dir, recipe.model.base_dtype,
+  settings.storage = hf::base_storage(recipe.model.base_dtype.word());
+  settings.base_dtype = hf::choose_base_dtype(dir, recipe.model.base_dtype.word(),
                                               settings.precision.compute, settings.device, nullptr);
   settings.rows = kManyRows;
   settle_accumulation(settings.recipe, kManyRows);
@@ -73,16 +76,17 @@ std::vector<std::pair<std::string, recipe::Recipe>> variations(const recipe::Rec
   for (const bool codes : {false, true}) {
     if (codes && !could_store_nf4(asked)) continue;
     for (const bool recompute : {false, true}) {
-      if (recompute && asked.train.activation_checkpointing == "block") continue;
+      if (recompute && asked.train.activation_checkpointing == recipe::Checkpointing::kBlock)
+        continue;
       for (const int64_t batch : batches) {
         recipe::Recipe recipe = asked;
         std::vector<std::string> changes;
         if (codes) {
-          recipe.model.base_dtype = "nf4";
+          recipe.model.base_dtype = recipe::BaseDtype::kNf4;
           changes.push_back("model.base_dtype=nf4");
         }
         if (recompute) {
-          recipe.train.activation_checkpointing = "block";
+          recipe.train.activation_checkpointing = recipe::Checkpointing::kBlock;
           changes.push_back("train.activation_checkpointing=block");
         }
         if (batch != asked.train.batch_size) {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/common/error.h"
-
 namespace lft::train {
 
 namespace {
@@ -19,19 +17,7 @@ double half_cosine(double progress) { return 0.5 * (1.0 + std::cos(M_PI * 0.5 * 
 
 Schedule Schedule::make(const recipe::Recipe::Optim& optim, int64_t total) {
   Schedule schedule;
-  const std::string& name = optim.schedule;
-  if (name == "constant") {
-    schedule.kind = Kind::kConstant;
-  } else if (name == "linear") {
-    schedule.kind = Kind::kLinear;
-  } else if (name == "cosine") {
-    schedule.kind = Kind::kCosine;
-  } else if (name == "wsd") {
-    schedule.kind = Kind::kWsd;
-  } else {
-    refuse(ErrorKind::kUsage, "unknown schedule", "optim.schedule", name,
-           "constant, linear, cosine or wsd");
-  }
+  schedule.kind = optim.schedule.value;
   schedule.total = total;
   schedule.warmup = share_of(total, optim.warmup_ratio);
   schedule.decay = std::min(share_of(total, optim.decay_ratio), total - schedule.warmup);

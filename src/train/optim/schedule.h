@@ -9,13 +9,12 @@
 namespace lft::train {
 
 struct Schedule {
-  enum class Kind { kConstant, kLinear, kCosine, kWsd };
+  using Kind = recipe::ScheduleKind;
   Kind kind = Kind::kCosine;
   int64_t warmup = 0, decay = 0, total = 0;  // optimizer steps; decay: of kWsd
   double least = 0;                          // the factor at the end; not of kConstant
 
   /// Warm-up steps are ceil(ratio * total), and so are those of the decay, of what warm-up leaves.
-  /// kUsage for an unknown name.
   static Schedule make(const recipe::Recipe::Optim& optim, int64_t total);
   /// The factor after `taken` optimizer steps; a skipped step is not taken.
   double factor(int64_t taken) const;

@@ -60,7 +60,7 @@ void SavedSteps::save_best(const checkpoint::Checkpoint& step) {
 
 void SavedSteps::finish(int64_t best) {
   writer_.wait();
-  if (recipe_.train.keep_best != "none") retire_best(best);
+  if (recipe_.train.keep_best != recipe::KeepBest::kNone) retire_best(best);
 }
 
 void SavedSteps::retire_best(int64_t best) {
@@ -80,7 +80,7 @@ checkpoint::Checkpoint load_best(const recipe::Recipe& recipe, int64_t step,
 
 void require_best(const recipe::Recipe& recipe, const checkpoint::Checkpoint& newest) {
   const int64_t step = best_step(newest.state);
-  if (recipe.train.keep_best == "none" || step < 0) return;
+  if (recipe.train.keep_best == recipe::KeepBest::kNone || step < 0) return;
   ErrorInfo lost;
   try {
     load_best(recipe, step, newest.run_id);

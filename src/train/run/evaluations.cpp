@@ -10,7 +10,7 @@
 
 namespace lft::train {
 
-Evaluations::Evaluations(Run& run, dist::Ranks* ranks, RunMemory& memory, RunFiles& files,
+Evaluations::Evaluations(Run& run, dist::Ranks& ranks, RunMemory& memory, RunFiles& files,
                          SavedSteps& saved)
     : run_(run),
       ranks_(ranks),
@@ -19,7 +19,7 @@ Evaluations::Evaluations(Run& run, dist::Ranks* ranks, RunMemory& memory, RunFil
       saved_(saved),
       loss_(run.evaluated.loss),
       figures_(run.evaluated.figures),
-      incidents_(run, files, is_first(ranks)) {}
+      incidents_(run, files, ranks.first()) {}
 
 bool Evaluations::evaluate() {
   if (agreed_signal(ranks_) != 0) return false;
@@ -34,7 +34,7 @@ bool Evaluations::evaluate_rows() {
   const recipe::Recipe& recipe = run_.inputs.recipe;
   memory_.begin("the evaluation after step " + std::to_string(run_.state.step));
   empty_cache(run_.inputs.device);
-  const std::optional<infer::Metric> metric = infer::find_metric(recipe.train.keep_best);
+  const std::optional<infer::Metric> metric = infer::find_metric(recipe.train.keep_best.word());
   const infer::EvalOptions options{.batch_size = recipe.train.batch_size,
                                    .workers = recipe.data.workers,
                                    .max_tokens = recipe.train.max_tokens_per_step,
@@ -50,7 +50,7 @@ bool Evaluations::evaluate_rows() {
   empty_cache(run_.inputs.device);
   if (result.stopped) return false;
   io::Json answers;
-  if (is_first(ranks_)) answers = shown_answers(run_, result.records);
+  if (ranks_.first()) answers = shown_answers(run_, result.records);
   if (agreed_signal(ranks_) != 0) return false;  // it may have cut the answers off
   record_images();
   note_skipped(result);
@@ -61,7 +61,7 @@ bool Evaluations::evaluate_rows() {
   files_.eval(run_.state.step, loss_, result.samples, figures_);
   files_.event("eval_answers", run_.state.step, {{"answers", answers}});
   if (result.not_finite > 0) incidents_.report(result);
-  if (recipe.train.keep_best != "none")
+  if (recipe.train.keep_best != recipe::KeepBest::kNone)
     judge(result.not_finite > 0 ? NAN : metric ? -result.score : result.loss, scheduled);
   return true;
 }
@@ -93,7 +93,7 @@ void Evaluations::judge(double cost, bool scheduled) {
   if (!run_.best.take(cost, loss_, step, /*counts=*/scheduled)) return;
   files_.event("best", step,
                {{"eval_loss", loss_}, {"path", run_.inputs.recipe.output_dir + "/best"}});
-  if (is_first(ranks_)) saved_.save_best(snapshot(run_, files_.sync()));
+  if (ranks_.first()) saved_.save_best(snapshot(run_, files_.sync()));
 }
 
 void Evaluations::tell_of_early_stop() {
@@ -113,10 +113,10 @@ void Evaluations::go_back_to_best() {
   if (run_.best.step < 0 && run_.best.last_step >= 0)
     files_.note("warning: no evaluation was finite: what is saved is of the last step");
   if (run_.best.step < 0 || run_.best.step == run_.state.step) return;
-  if (is_first(ranks_)) take_best(run_);
-  if (ranks_ != nullptr) share_trainables(*ranks_, run_);
+  if (ranks_.first()) take_best(run_);
+  share_trainables(ranks_, run_);
   loss_ = run_.best.loss;
-  const std::string& kept = run_.inputs.recipe.train.keep_best;
+  const std::string kept = run_.inputs.recipe.train.keep_best.word();
   if (const auto metric = infer::find_metric(kept); metric)
     figures_ = {{infer::figure_name(*metric), -run_.best.cost}};
   files_.note(
@@ -145,6 +145,8 @@ std::string Evaluations::images() const {
          format_number(images_->grey, "%.3g");
 }
 
-bool Evaluations::by_loss() const { return run_.inputs.recipe.train.keep_best == "eval_loss"; }
+bool Evaluations::by_loss() const {
+  return run_.inputs.recipe.train.keep_best == recipe::KeepBest::kEvalLoss;
+}
 
 }  // namespace lft::train

@@ -22,8 +22,8 @@ namespace lft::train {
 /// Every process of a run calls the same functions at the same step.
 class Evaluations {
  public:
-  /// `ranks`: null, this process is alone. All of them outlive this.
-  Evaluations(Run& run, dist::Ranks* ranks, RunMemory& memory, RunFiles& files, SavedSteps& saved);
+  /// All of them outlive this.
+  Evaluations(Run& run, dist::Ranks& ranks, RunMemory& memory, RunFiles& files, SavedSteps& saved);
 
   /// The evaluation of the step that the run is at: data.eval and what the images change in the
   /// loss of the probe's rows, into metrics and events, and into Run::evaluated, from which
@@ -57,7 +57,7 @@ class Evaluations {
   bool by_loss() const;
 
   Run& run_;
-  dist::Ranks* const ranks_;
+  dist::Ranks& ranks_;
   RunMemory& memory_;
   RunFiles& files_;
   SavedSteps& saved_;

@@ -150,11 +150,11 @@ io::Json run_environment(RunInputs& inputs) {
 
 }  // namespace
 
-Restart find_restart(RunInputs& inputs, dist::Ranks* ranks) {
+Restart find_restart(RunInputs& inputs, dist::Ranks& ranks) {
   Restart restart;
   const std::string dir = inputs.recipe.output_dir + "/checkpoints";
   std::vector<std::string> warnings;
-  if (is_first(ranks)) restart.checkpoint = checkpoint::load_newest(dir, &warnings);
+  if (ranks.first()) restart.checkpoint = checkpoint::load_newest(dir, &warnings);
   for (const std::string& line : warnings) warning(line);
   share_checkpoint(ranks, restart.checkpoint);
   if (!restart.checkpoint) {
@@ -169,7 +169,7 @@ Restart find_restart(RunInputs& inputs, dist::Ranks* ranks) {
   const int64_t saved_by = checkpoint.identity.value(kWorldSize, int64_t{1});
   identity[kWorldSize] = saved_by;
   checkpoint::check_identity(checkpoint, identity, inputs.recipe);
-  if (is_first(ranks)) require_best(inputs.recipe, checkpoint);
+  if (ranks.first()) require_best(inputs.recipe, checkpoint);
   if (saved_by != inputs.ranks) inputs.notices.push_back(processes_line(saved_by, inputs.ranks));
   if (const auto threads = checkpoint.environment.find("threads");
       threads != checkpoint.environment.end() && threads->is_number_integer()) {
@@ -225,7 +225,7 @@ std::string tell_first_loss(Run& run, const Proof& proof) {
   const FirstLoss first = measure_first_loss(run.model.model, run.probe, proof.probe_loss);
   require_bounded_gradients(proof);
   require_first_loss(first, recipe.log.expect_first_loss);
-  if (recipe.model.init != "random" && proof.probe_finite) {
+  if (recipe.model.init != recipe::ModelInit::kRandom && proof.probe_finite) {
     const std::vector<std::string> tried =
         first.above_guessing() ? try_suspects(run.model.model, run.probe, run.inputs, first)
                                : std::vector<std::string>();

@@ -47,7 +47,7 @@ struct Restart {
 /// The newest checkpoint that verifies, agreeing with the recipe and its inputs (kCheckpoint
 /// otherwise), which rank 0 reads for all; sets the thread count to the stored one, on which the
 /// order of sums depends. Notices go to inputs.notices.
-Restart find_restart(RunInputs& inputs, dist::Ranks* ranks = nullptr);
+Restart find_restart(RunInputs& inputs, dist::Ranks& ranks = dist::alone());
 
 /// Opened inputs and a fresh model as a run at step 0. Its id is new.
 Run make_run(RunInputs inputs);

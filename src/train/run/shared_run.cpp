@@ -192,9 +192,9 @@ void check_shares(RunInputs& inputs) {
 }
 
 /// train.shard: base, with whom this process shares a machine.
-void share_base(RunInputs& inputs, dist::Ranks* ranks) {
-  if (inputs.recipe.train.shard == "none") return;
-  if (ranks != nullptr) inputs.shards = dist::share_memory(*ranks, inputs.device);
+void share_base(RunInputs& inputs, dist::Ranks& ranks) {
+  if (inputs.recipe.train.shard == recipe::Shard::kNone) return;
+  inputs.shards = dist::share_memory(ranks, inputs.device);
   if (!inputs.shards) {
     inputs.notices.push_back(
         "train.shard: base: no other process of the run is on this machine: this one holds the "
@@ -231,28 +231,27 @@ int train_as(const dist::Place& place, const std::function<recipe::Recipe()>& re
   }
 }
 
-int agreed_signal(dist::Ranks* ranks) {
-  if (ranks == nullptr) return requested_signal();
-  for (const std::string& signal : ranks->exchange(std::to_string(requested_signal()))) {
+int agreed_signal(dist::Ranks& ranks) {
+  for (const std::string& signal : ranks.exchange(std::to_string(requested_signal()))) {
     if (signal != "0") return std::stoi(signal);
   }
   return 0;
 }
 
 RunInputs open_shared_inputs(const recipe::Recipe& recipe, const TrainOptions& options) {
-  RunInputs inputs = open_inputs(recipe, options.resume, is_first(options.ranks));
+  dist::Ranks& ranks = *options.ranks;
+  RunInputs inputs = open_inputs(recipe, options.resume, ranks.first());
   if (recipe.train.max_tokens_per_step > 0) sample_lengths(inputs.data);
-  share_base(inputs, options.ranks);
-  if (options.ranks == nullptr) return inputs;
-  inputs.rank = options.ranks->rank();
-  inputs.ranks = options.ranks->size();
-  options.ranks->open_data_group(inputs.device);
+  share_base(inputs, ranks);
+  inputs.rank = ranks.rank();
+  inputs.ranks = ranks.size();
+  ranks.open_data_group(inputs.device);
   check_shares(inputs);
   return inputs;
 }
 
-void share_checkpoint(dist::Ranks* ranks, std::optional<checkpoint::Checkpoint>& checkpoint) {
-  if (ranks == nullptr) return;
+void share_checkpoint(dist::Ranks& ranks, std::optional<checkpoint::Checkpoint>& checkpoint) {
+  if (ranks.alone()) return;
   io::Json head;
   if (checkpoint) {
     head = {{"step", checkpoint->step},
@@ -264,7 +263,7 @@ void share_checkpoint(dist::Ranks* ranks, std::optional<checkpoint::Checkpoint>&
             {"trainables", shapes_json(checkpoint->trainables)},
             {"moments", shapes_json(checkpoint->moments)}};
   }
-  head = io::Json::parse(ranks->from_first(message(head)));
+  head = io::Json::parse(ranks.from_first(message(head)));
   if (head.is_null()) return;
   if (!checkpoint) {
     checkpoint.emplace();
@@ -275,11 +274,12 @@ void share_checkpoint(dist::Ranks* ranks, std::optional<checkpoint::Checkpoint>&
     checkpoint->environment = head.at("environment");
     checkpoint->recipe = head.at("recipe");
   }
-  share_tensors(*ranks, head.at("trainables"), checkpoint->trainables);
-  share_tensors(*ranks, head.at("moments"), checkpoint->moments);
+  share_tensors(ranks, head.at("trainables"), checkpoint->trainables);
+  share_tensors(ranks, head.at("moments"), checkpoint->moments);
 }
 
 void share_trainables(dist::Ranks& ranks, Run& run) {
+  if (ranks.alone()) return;
   ranks.exchange("");  // rank 0 has them
   const at::NoGradGuard no_grad;
   for (const Slot& slot : run.optimizer.slots()) ranks.broadcast(slot.param.tensor.detach());
@@ -288,13 +288,13 @@ void share_trainables(dist::Ranks& ranks, Run& run) {
   run.optimizer.keep_shadows(run.state.compute);
 }
 
-infer::EvalResult evaluate_shared(dist::Ranks* ranks, Run& run, const data::Dataset& rows,
+infer::EvalResult evaluate_shared(dist::Ranks& ranks, Run& run, const data::Dataset& rows,
                                   const infer::EvalOptions& options,
                                   const std::function<void(const infer::EvalRecord&)>& each) {
   const RunData& data = run.inputs.data;
-  if (ranks == nullptr)
+  if (ranks.alone())
     return infer::evaluate(run.model.model, rows, *data.tokenizer, data.encode, options, each);
-  const std::vector<int64_t> own = dealt(rows.size(), options.batch_size, *ranks);
+  const std::vector<int64_t> own = dealt(rows.size(), options.batch_size, ranks);
   infer::EvalResult part;
   if (!own.empty()) {
     const std::unique_ptr<data::Dataset> dealt_rows = data::select_rows(rows, own);
@@ -303,7 +303,7 @@ infer::EvalResult evaluate_shared(dist::Ranks* ranks, Run& run, const data::Data
   }
   infer::EvalResult whole;
   std::map<int64_t, std::string> skipped;
-  for (const std::string& text : ranks->exchange(message(part_json(part, own))))
+  for (const std::string& text : ranks.exchange(message(part_json(part, own))))
     take_part(whole, skipped, io::Json::parse(text));
   std::ranges::sort(whole.records, {}, &infer::EvalRecord::index);
   for (const auto& [row, reason] : skipped) {

@@ -1,5 +1,5 @@
-// What the processes of a run do together beside its steps: what one reads or writes for all, what
-// each does a part of. Every function is for one process, too, where `ranks` is null.
+// What the processes of a run do together outside its steps: what one reads or writes for all, and
+// what each does a part of.
 #pragma once
 #include <functional>
 #include <optional>
@@ -18,9 +18,8 @@ namespace lft::train {
 int train_as(const dist::Place& place, const std::function<recipe::Recipe()>& read,
              TrainOptions options);
 
-inline bool is_first(const dist::Ranks* ranks) { return ranks == nullptr || ranks->first(); }
 /// The signal that a process has got; 0: none has.
-int agreed_signal(dist::Ranks* ranks);
+int agreed_signal(dist::Ranks& ranks);
 
 /// open_inputs(), with the place of this process. Lengths are measured where rows are packed: all
 /// cut them alike, before they are read. kUsage where a process would never have a micro-batch,
@@ -28,13 +27,13 @@ int agreed_signal(dist::Ranks* ranks);
 RunInputs open_shared_inputs(const recipe::Recipe& recipe, const TrainOptions& options);
 
 /// What rank 0 has read of the disk is everybody's.
-void share_checkpoint(dist::Ranks* ranks, std::optional<checkpoint::Checkpoint>& checkpoint);
+void share_checkpoint(dist::Ranks& ranks, std::optional<checkpoint::Checkpoint>& checkpoint);
 /// Rank 0's weights are everybody's.
 void share_trainables(dist::Ranks& ranks, Run& run);
 
 /// As infer::evaluate(), of which each process computes some batches: the same records in the same
 /// order, and the same figures. `each` sees this process's own.
-infer::EvalResult evaluate_shared(dist::Ranks* ranks, Run& run, const data::Dataset& rows,
+infer::EvalResult evaluate_shared(dist::Ranks& ranks, Run& run, const data::Dataset& rows,
                                   const infer::EvalOptions& options,
                                   const std::function<void(const infer::EvalRecord&)>& each);
 

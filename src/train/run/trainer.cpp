@@ -53,7 +53,7 @@ class Trainer {
   Trainer(Run& run, RunMemory& memory, const PeakMemory& peak, const TrainOptions& options,
           uint64_t metrics_bytes)
       : run_(run),
-        ranks_(options.ranks),
+        ranks_(*options.ranks),
         memory_(memory),
         peak_(peak),
         recipe_(run.inputs.recipe),
@@ -67,14 +67,14 @@ class Trainer {
                 .first_step = run.state.step,
                 .steps_per_epoch = run.inputs.steps_per_epoch,
                 .plain_every = recipe_.log.every_steps},
-               metrics_bytes, is_first(options.ranks)),
+               metrics_bytes, options.ranks->first()),
         saved_(recipe_, /*behind=*/!run.inputs.device.is_cpu()),
         evaluations_(run, ranks_, memory, files_, saved_),
         seen_(run.inputs) {
     options_.gradients_ready = options.gradients_ready;
     options_.passes = graphs_.get();
-    options_.ranks = ranks_;
-    if (!is_first(ranks_)) return;
+    options_.ranks = &ranks_;
+    if (!ranks_.first()) return;
     io::write_file_atomic(path("recipe.resolved.yaml"), recipe::dump_recipe(recipe_));
     environment_ = environment_json(run.inputs.device, recipe_.train.deterministic).dump(2) + "\n";
     io::write_file_atomic(path("environment.json"), environment_);
@@ -88,18 +88,17 @@ class Trainer {
       saved_step_ = run_.state.step;
       files_.event("resume", run_.state.step, {{"precision", compute_name(run_.state.compute)}});
     }
-    if (run_.state.step == 0 && is_first(ranks_)) record_answers_before(run_);
+    if (run_.state.step == 0 && ranks_.first()) record_answers_before(run_);
     if (!resumed && recipe_.checkpoint.at_step_zero) save();
     try {
       return run_to_end();
     } catch (const Error& error) {
-      if (ranks_ == nullptr) end_with(error);
-      const Error agreed = ranks_->failed(error);
+      const Error agreed = ranks_.failed(error);
       if (dist::group_is_broken()) {
         save_committed();
         files_.event("stopped", run_.state.step, {{"reason", agreed.what()}});
       }
-      if (!ranks_->first() || dist::group_is_broken()) throw agreed;
+      if (!ranks_.first() || dist::group_is_broken()) throw agreed;
       end_with(agreed);
     }
   }
@@ -112,7 +111,7 @@ class Trainer {
     files_.steps_done();
     drop_passes();  // what comes now needs their memory
     save_step();
-    if (ranks_ != nullptr && signal_ == 0) signal_ = agreed_signal(ranks_);
+    if (signal_ == 0) signal_ = agreed_signal(ranks_);
     if (signal() != 0) return stop(signal());
     const double peak = peak_.growth();
     if (stop_behind_ == 0) return finish(peak);
@@ -141,7 +140,7 @@ class Trainer {
   /// Saves the last finished step without a word to the others, as it was before the next one
   /// began: a run that resumes from it writes what that one has written again.
   void save_committed() {
-    if (!is_first(ranks_)) return;
+    if (!ranks_.first()) return;
     drop_passes();
     if (saved_step_ != run_.state.step) {
       saved_step_ = run_.state.step;
@@ -166,12 +165,10 @@ class Trainer {
   }
 
   /// That ends the run: what this process got, or of several what they have agreed on.
-  int signal() const { return ranks_ == nullptr ? requested_signal() : signal_; }
+  int signal() const { return ranks_.alone() ? requested_signal() : signal_; }
 
   /// What this process does, for the others.
-  void at(const std::string& phase) {
-    if (ranks_ != nullptr) ranks_->at(phase);
-  }
+  void at(const std::string& phase) { ranks_.at(phase); }
 
   /// What the steps took beside what was predicted for them: for the run's largest micro-batch
   /// where that was looked for, else for the largest of these steps. No row is measured anew.
@@ -199,8 +196,7 @@ class Trainer {
       commit();
       at("step " + std::to_string(run_.state.step + 1) + ", reading its samples");
       data::StepSamples samples = ahead.next();
-      const WholeStep whole = ranks_ == nullptr ? whole_step(samples)
-                                                : whole_step(*ranks_, samples, requested_signal());
+      const WholeStep whole = whole_step(ranks_, samples, requested_signal());
       signal_ = whole.signal;
       if (signal_ != 0) break;
       note_skipped(whole);
@@ -238,7 +234,7 @@ class Trainer {
     switch (outcome.result) {
       case StepResult::kTaken:
         record(whole, outcome, hashes, times);
-        if (ranks_ == nullptr) last_good_ = std::move(samples);
+        if (ranks_.alone()) last_good_ = std::move(samples);
         last_good_step_ = run_.state.step;
         return;
       case StepResult::kEmpty:
@@ -268,9 +264,9 @@ class Trainer {
   void answer(const NonFiniteStep& step) {
     const bool recovers = can_recover(step.before, recipe_.precision.recovery);
     if (!recovers) save_before_non_finite();
-    if (ranks_ == nullptr) return answer_non_finite(run_, files_, options_, step);
+    if (ranks_.alone()) return answer_non_finite(run_, files_, options_, step);
     at("step " + std::to_string(step.before.step + 1) + ", what was not finite");
-    if (ranks_->first()) {
+    if (ranks_.first()) {
       const data::StepSamples samples = read_step(run_, step.before.step + 1);
       if (last_good_step_ > 0) last_good_ = read_step(run_, last_good_step_);
       answer_non_finite(run_, files_, options_,
@@ -284,7 +280,7 @@ class Trainer {
     } else if (recovers) {
       recover(run_.state, run_.optimizer, run_.scaler, recipe_.precision.lr_backoff);
     } else {
-      ranks_->exchange("");  // throws what rank 0 says
+      ranks_.exchange("");  // throws what rank 0 says
     }
   }
 
@@ -381,8 +377,8 @@ class Trainer {
 
   /// Of all processes' micro-batches, in a step that looks at them.
   void share_activations(int64_t step) {
-    if (ranks_ == nullptr || !looks_at_activations(step)) return;
-    const std::vector<std::string> seen = ranks_->exchange(activations_.seen().dump());
+    if (ranks_.alone() || !looks_at_activations(step)) return;
+    const std::vector<std::string> seen = ranks_.exchange(activations_.seen().dump());
     activations_.clear();
     for (const std::string& each : seen) activations_.add(io::Json::parse(each));
   }
@@ -399,7 +395,7 @@ class Trainer {
   void save() {
     const StepClock::Span span(clock_, &StepTimes::checkpoint_s);
     saved_step_ = run_.state.step;
-    if (!is_first(ranks_)) return;
+    if (!ranks_.first()) return;
     at("step " + std::to_string(run_.state.step) + ", saving it");
     const std::string dir = path("checkpoints");
     files_.event("checkpoint", run_.state.step,
@@ -410,7 +406,7 @@ class Trainer {
   /// The step that the run is at is on the disk.
   void save_step() {
     if (saved_step_ != run_.state.step) save();
-    if (is_first(ranks_)) saved_.finish(run_.best.step);
+    if (ranks_.first()) saved_.finish(run_.best.step);
   }
 
   /// False where a signal stopped it; every process then knows that signal.
@@ -419,7 +415,7 @@ class Trainer {
     at("the evaluation after step " + std::to_string(run_.state.step));
     if (has_held_out() && graphs_) graphs_->graphs().start_over();
     const bool done = evaluations_.evaluate();
-    if (!done && ranks_ != nullptr) signal_ = agreed_signal(ranks_);
+    if (!done) signal_ = agreed_signal(ranks_);
     return done;
   }
 
@@ -428,14 +424,14 @@ class Trainer {
   bool evaluate_last() {
     run_.evaluated.due = has_held_out();
     if (!evaluate()) return false;
-    if (!is_first(ranks_) || !has_held_out()) return true;
+    if (!ranks_.first() || !has_held_out()) return true;
     saved_.save(snapshot(run_, files_.sync()));
     saved_.finish(run_.best.step);
     return true;
   }
 
   int stop(int signal) {
-    if (!is_first(ranks_)) return stop_exit_code(signal);
+    if (!ranks_.first()) return stop_exit_code(signal);
     save_outputs(run_);
     write_report(/*with_answers=*/false);
     notice("stopped by a signal after step " + std::to_string(run_.state.step) +
@@ -476,7 +472,7 @@ class Trainer {
       files_.event("stopped", run_.state.step, {{"reason", error.what()}});
       throw;
     }
-    if (!is_first(ranks_)) return 0;
+    if (!ranks_.first()) return 0;
     at("the report");
     evaluations_.tell_of_images();
     warn_unmoved();
@@ -524,7 +520,7 @@ class Trainer {
   std::string path(const std::string& name) const { return recipe_.output_dir + "/" + name; }
 
   Run& run_;
-  dist::Ranks* const ranks_;  // null: this process is alone
+  dist::Ranks& ranks_;
   RunMemory& memory_;
   const PeakMemory& peak_;
   const recipe::Recipe& recipe_;
@@ -597,16 +593,16 @@ int train_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory,
     proof = prove(*run);
   }
   release_free_memory();
-  if (const int signal = agreed_signal(options.ranks); signal != 0) return stop_exit_code(signal);
+  if (const int signal = agreed_signal(*options.ranks); signal != 0) return stop_exit_code(signal);
   if (recipe.train.worst_first) rehearse(*run, memory, /*proved=*/!restart.checkpoint);
-  if (const int signal = agreed_signal(options.ranks); signal != 0) return stop_exit_code(signal);
+  if (const int signal = agreed_signal(*options.ranks); signal != 0) return stop_exit_code(signal);
 
-  if (is_first(options.ranks)) {
+  if (options.ranks->first()) {
     io::make_dirs(recipe.output_dir);
     if (!lock) lock.emplace(recipe.output_dir);
     keep_indexes(run->inputs.data, recipe);
   }
-  if (!proof.empty() && is_first(options.ranks))
+  if (!proof.empty() && options.ranks->first())
     io::write_file_atomic(recipe.output_dir + "/trainability.json", proof);
   return Trainer(*run, memory, peak, options, metrics_bytes).run(restart.checkpoint.has_value());
 }
@@ -618,12 +614,12 @@ int train(const recipe::Recipe& recipe, const TrainOptions& options) {
   RunInputs inputs = open_shared_inputs(recipe, options);
   std::optional<checkpoint::RunLock> lock;  // now where the folder is there; a new one is made only
                                             // when there is something to write
-  if (is_first(options.ranks)) {
+  if (options.ranks->first()) {
     check_disk_space(inputs.recipe, inputs.model.trainable_parameters);
     if (io::is_directory(recipe.output_dir)) lock.emplace(recipe.output_dir);
   }
   RunMemory memory(inputs.device);
-  const Restart restart = options.resume ? find_restart(inputs, options.ranks) : Restart{};
+  const Restart restart = options.resume ? find_restart(inputs, *options.ranks) : Restart{};
   for (const std::string& line : inputs.notices) notice(line);
   check_learning_rates(inputs);
   for (const std::string& line : {judge_global_batch(inputs), judge_steps(inputs)})
@@ -632,7 +628,7 @@ int train(const recipe::Recipe& recipe, const TrainOptions& options) {
     for (const std::string& line : check_samples(inputs)) notice(line);
   }
   check_held_out(inputs);
-  if (const int signal = agreed_signal(options.ranks); signal != 0) return stop_exit_code(signal);
+  if (const int signal = agreed_signal(*options.ranks); signal != 0) return stop_exit_code(signal);
 
   std::optional<Run> run;
   try {

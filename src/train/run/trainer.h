@@ -22,8 +22,8 @@ struct TrainOptions {
   /// `part_done` then gets what the step after it would train.
   int64_t stop_behind = 0;
   std::function<void(int64_t step, const data::StepSamples& next)> part_done = {};
-  bool folder_goes = false;      // afterwards, so that the last line sends nobody to it
-  dist::Ranks* ranks = nullptr;  // the processes of the run; null: this one is alone
+  bool folder_goes = false;             // afterwards, so that the last line sends nobody to it
+  dist::Ranks* ranks = &dist::alone();  // the processes of the run
 };
 
 /// Returns the exit code: 0 when every step was done; 130 or 75 when a signal stopped it after a

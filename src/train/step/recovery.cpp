@@ -4,8 +4,8 @@
 
 namespace lft::train {
 
-bool can_recover(const StepState& state, const std::string& recovery) {
-  return recovery == "fp32" && !state.recovered && state.compute != at::kFloat;
+bool can_recover(const StepState& state, recipe::Choice<recipe::RecoveryRule> recovery) {
+  return recovery == recipe::RecoveryRule::kFp32 && !state.recovered && state.compute != at::kFloat;
 }
 
 void recover(StepState& state, Optimizer& optimizer, LossScaler& scaler, double lr_backoff) {

@@ -1,6 +1,7 @@
 // The one-shot FP32 recovery: what changes when mixed precision is given up in the middle of a run.
 // Parameters and moments are not touched.
 #pragma once
+#include "src/recipe/choices.h"
 #include "src/train/optim/loss_scaler.h"
 #include "src/train/optim/optimizer.h"
 #include "src/train/step/step.h"
@@ -9,7 +10,7 @@ namespace lft::train {
 
 /// Whether a non-finite step can still be answered with a recovery: below FP32, not used up, and
 /// the recipe's `recovery` is fp32.
-bool can_recover(const StepState& state, const std::string& recovery);
+bool can_recover(const StepState& state, recipe::Choice<recipe::RecoveryRule> recovery);
 
 /// From the next step on: compute in FP32 (TF32 off), no loss scaling, base learning rates times
 /// `lr_backoff` (under the schedule, which goes on). The failed step counts as done, its batch is

@@ -82,16 +82,15 @@ class MicroBatches {
                const objective::ForwardContext& context, bool recovered)
       : learner_(learner),
         passes_(recovered || !options.objective->sums_tokens() ? nullptr : options.passes),
-        ranks_(options.ranks),
+        ranks_(*options.ranks),
         sources_(options.sources),
         context_(context) {}
 
   /// Those without a supervised token contribute exactly nothing and are not run.
   Passes run(const data::StepSamples& samples, int64_t split) {
     const int64_t cut = samples.cut > 0 ? samples.cut : std::ssize(samples.micro);
-    GradientTree tree(
-        learner_.optimizer.flat_gradients(),
-        ranks_ == nullptr ? Range{0, cut} : share_of(cut, ranks_->rank(), ranks_->size()));
+    GradientTree tree(learner_.optimizer.flat_gradients(),
+                      share_of(cut, ranks_.rank(), ranks_.size()));
     for (size_t i = 0; i < samples.micro.size(); ++i) {
       const std::vector<data::Sample>& micro = samples.micro[i];
       tree.before(samples.numbers.empty() ? static_cast<int64_t>(i) : samples.numbers[i]);
@@ -142,7 +141,7 @@ class MicroBatches {
 
   const Learner& learner_;
   PassRunner* const passes_;
-  dist::Ranks* const ranks_;
+  const dist::Ranks& ranks_;
   const int64_t sources_;
   objective::ForwardContext context_;  // of the next pass
   Passes result_;
@@ -158,7 +157,7 @@ struct WholeLoss {
 WholeLoss run_all(const Learner& learner, const StepOptions& options, MicroBatches& own,
                   const data::StepSamples& samples, const StepState& state) {
   Passes passes;
-  if (options.ranks == nullptr) {
+  if (options.ranks->alone()) {  // the host need not wait for the loss
     passes = own.run(samples, state.split);
     const at::Tensor loss = total_loss(passes);
     if (loss.defined() && options.gradients_ready)
@@ -274,7 +273,6 @@ StepOutcome train_step(const Learner& learner, const StepOptions& options,
   // Machines of several kinds may differ in the last bit of a norm: rank 0's finding is that of
   // all.
   const auto agree = [&](const ops::GradVerdict& verdict) {
-    if (options.ranks == nullptr) return;
     options.ranks->broadcast(verdict.control);
     options.ranks->broadcast(verdict.squares);
   };

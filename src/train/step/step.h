@@ -57,7 +57,7 @@ struct StepOptions {
   bool offload_activations = false;  // inputs of recomputed blocks wait in host memory
   std::function<void(int64_t step, Optimizer&)> gradients_ready =
       {};  // before the check, of this process's micro-batches; a test's way in
-  dist::Ranks* ranks = nullptr;  // those that share the step; null: this process is alone
+  dist::Ranks* ranks = &dist::alone();  // the processes that share the step
   /// The update is launched and the host has not yet waited for what the step found: what it does
   /// here the device does not wait for. Throws nothing.
   std::function<void()> while_device_works = {};

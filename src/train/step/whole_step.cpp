@@ -94,6 +94,7 @@ WholeStep whole_step(const data::StepSamples& samples) {
 
 WholeStep whole_step(dist::Ranks& ranks, const data::StepSamples& samples, int signal) {
   WholeStep own = whole_step(samples), whole;
+  if (ranks.alone()) return own;
   own.signal = signal;
   const std::vector<std::string> texts = ranks.exchange(as_text(own));
   for (size_t rank = 0; rank < texts.size(); ++rank) {

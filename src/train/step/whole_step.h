@@ -34,7 +34,8 @@ struct WholeStep {
 
 /// Of a process that runs all of them. No signal is looked for.
 WholeStep whole_step(const data::StepSamples& samples);
-/// Of all processes: one exchange. `signal`: this process's; 0: none.
+/// Of all processes: one exchange. `signal`: this process's; 0: none; not looked at where it is
+/// alone.
 WholeStep whole_step(dist::Ranks& ranks, const data::StepSamples& samples, int signal);
 
 /// The passes of this process's micro-batches.

@@ -234,7 +234,7 @@ std::vector<Suspicion> sampled_suspicions(const hf::ModelDir& dir) {
 }
 
 std::vector<std::string> base_warnings(const RunInputs& inputs) {
-  if (inputs.recipe.model.init == "random") return {};
+  if (inputs.recipe.model.init == recipe::ModelInit::kRandom) return {};
   const hf::ModelDir& dir = inputs.model.dir;
   std::vector<Suspicion> found = sampled_suspicions(dir);
   if (trains_projector(inputs.recipe)) {

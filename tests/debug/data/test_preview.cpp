@@ -37,7 +37,8 @@ class PreviewTest : public test::DataTest {
     const auto tokenizer = Tokenizer::load(recipe_.model.path);
     const EncodeOptions options = encode_options(
         recipe_.model.path, ModelDir::config_only(recipe_.model.path).config, *tokenizer,
-        {{recipe_.data.chat_template, recipe_.data.image_fit}, recipe_.data.max_tokens}, nullptr);
+        {{recipe_.data.chat_template, recipe_.data.image_fit.word()}, recipe_.data.max_tokens},
+        nullptr);
     return open_dataset(recipe_.data.train.path, recipe_.data.image_root, *tokenizer, options)
         ->get(index);
   }

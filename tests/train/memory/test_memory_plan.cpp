@@ -82,7 +82,7 @@ TEST_F(MemoryPlanTest, CountsWhatTensorsTake) {
   };
   const std::vector<Recipe> recipes = {
       change("fp32", [](Recipe&) {}),
-      change("bf16", [](Recipe& r) { r.precision.compute = r.model.base_dtype = "bf16"; }),
+      change("bf16", [](Recipe& r) { r.precision.compute = "bf16", r.model.base_dtype = "bf16"; }),
       change("mixed", [](Recipe& r) { r.precision.compute = "bf16"; }),
       change("nodrop", [](Recipe& r) { r.lora.dropout = 0; }),
       change("block", [](Recipe& r) { r.train.activation_checkpointing = "block"; }),
