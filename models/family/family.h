@@ -47,7 +47,9 @@ class Family : public FamilyFacts {
   /// Everything in the config that changes the model's output, as text. Equal for equal models,
   /// whether defaults are written out or not.
   virtual std::string fingerprint(const ModelConfig& config) const = 0;
-  virtual ModelLayout layout(const ModelConfig& config) const = 0;
+  virtual VisionFacts vision(const ModelConfig& config) const = 0;
+  /// Read from the module tree on the meta device: no memory is allocated for weights.
+  ModelLayout layout(const ModelConfig& config) const;
   /// `processor`: the model's image processor file, an object; empty if the model has none.
   virtual FamilyDefaults defaults(const ModelConfig& config,
                                   const nlohmann::json& processor) const = 0;

@@ -1,5 +1,5 @@
 // Canonical names, which are those of the module tree, whatever the spelling in a checkpoint or in
-// PEFT; and the lists of a model's tensors.
+// PEFT.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "models/family/scopes.h"
-#include "models/llama/config.h"
 
 namespace lft::family {
 
@@ -15,18 +14,6 @@ namespace lft::family {
 struct TensorSpec {
   std::string name;  // canonical
   std::vector<int64_t> shape;
-};
-
-/// Gathers the tensors of a model.
-struct TensorList {
-  std::vector<TensorSpec> tensors;
-  void add(const std::string& name, std::vector<int64_t> shape);
-  void linear(const std::string& module, int64_t in, int64_t out, bool bias);
-  void layer_norm(const std::string& module, int64_t size);
-  /// The layers of a CLIP or SigLIP tower; `root` precedes "encoder".
-  void vision_layers(const std::string& root, int64_t hidden, int64_t inner, int64_t layers);
-  /// language_model.model... and language_model.lm_head, the decoder of every family.
-  void decoder(const llama::LlamaConfig& config);
 };
 
 /// Whether `name` is `head`, or starts with it and a dot; `rest` is then what follows the dot.

@@ -1,35 +1,81 @@
 #include "models/family/tower.h"
 
-namespace lft::family {
+#include <algorithm>
+#include <map>
 
-Tower decoder_tower(const llama::LlamaConfig& config) {
-  Tower tower{
-      .label = "decoder",
-      .layers = "language_model.model.layers.",
-      .count = config.layers,
-      .width = config.hidden,
-      .inner = config.intermediate,
-      .heads = config.heads,
-      .kv_heads = config.kv_heads,
-      .head_dim = config.head_dim,
-      .qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
-      .o = "self_attn.o_proj",
-      .mlp_in = {"mlp.gate_proj", "mlp.up_proj"},
-      .mlp_out = "mlp.down_proj",
-      .norms = {"input_layernorm", "post_attention_layernorm"},
-      .tables = {"language_model.model.embed_tokens.weight", "language_model.lm_head.weight"}};
-  if (config.qk_norm) {
-    tower.head_norms = true;
-    tower.norms.emplace_back("self_attn.q_norm");
-    tower.norms.emplace_back("self_attn.k_norm");
+#include "models/family/scopes.h"
+
+namespace lft::family {
+namespace {
+
+constexpr std::string_view kWeight = ".weight";
+
+bool is_in_any(const std::string& name, const std::vector<std::string>& modules) {
+  return std::ranges::any_of(modules, [&](const std::string& module) {
+    return name.starts_with(module) && name[module.size()] == '.';
+  });
+}
+
+/// The first letter of the last part of q_proj, k_proj, v_proj as a place among "qkv".
+size_t place_in_qkv(const std::string& module) {
+  return std::string_view("qkv").find(module[module.rfind('.') + 1]);
+}
+
+}  // namespace
+
+Tower read_tower(const std::vector<TensorSpec>& tensors, const TowerFacts& facts,
+                 const std::vector<std::string>& unused_modules) {
+  Tower tower;
+  static_cast<TowerFacts&>(tower) = facts;
+  const std::string block = facts.layers + "0.",
+                    root = facts.layers.substr(0, facts.layers.find('.') + 1);
+  std::map<std::string, std::vector<int64_t>> shapes;  // of linear layers, [out, in]
+  size_t other_norms = 0;
+  for (const TensorSpec& tensor : tensors) {
+    if (!tensor.name.starts_with(root)) continue;
+    const bool matrix = tensor.shape.size() > 1;
+    if (!tensor.name.starts_with(facts.layers)) {
+      if (matrix && !is_in_any(tensor.name, unused_modules)) tower.tables.push_back(tensor.name);
+      continue;
+    }
+    if (!tensor.name.starts_with(block) || !tensor.name.ends_with(kWeight)) continue;
+    const std::string module =
+        tensor.name.substr(block.size(), tensor.name.size() - block.size() - kWeight.size());
+    const bool attention = module.substr(0, module.find('.')).find("attn") != std::string::npos;
+    if (matrix) {
+      shapes[module] = tensor.shape;
+      (attention ? tower.qkv : tower.mlp_in).push_back(module);
+    } else {
+      tower.norms.push_back(module);
+      if (attention)
+        tower.head_norms = true;
+      else if (++other_norms > 2)
+        tower.branch_norms = true;
+    }
   }
-  if (config.branch_norms) {
-    tower.branch_norms = true;
-    tower.norms.emplace_back("pre_feedforward_layernorm");
-    tower.norms.emplace_back("post_feedforward_layernorm");
-  }
-  if (config.tie_embeddings) tower.tables.pop_back();
+  tower.o = tower.qkv.back();
+  tower.qkv.pop_back();
+  std::ranges::sort(tower.qkv, {}, place_in_qkv);
+  tower.mlp_out = tower.mlp_in.back();
+  tower.mlp_in.pop_back();
+  tower.width = shapes[tower.o][0];
+  tower.inner = shapes[tower.mlp_out][1];
+  tower.heads = shapes[tower.o][1] / facts.head_dim;
+  tower.kv_heads = tower.qkv.size() == 3 ? shapes[tower.qkv[1]][0] / facts.head_dim : tower.heads;
   return tower;
+}
+
+ProjectorShape read_projector(const std::vector<TensorSpec>& tensors) {
+  ProjectorShape projector;
+  for (const auto& [name, shape] : tensors) {
+    if (!name.starts_with(kProjector) || shape.size() != 2) continue;
+    if (name.ends_with(kWeight))
+      projector.layers.push_back(
+          {.name = name.substr(0, name.size() - kWeight.size()), .in = shape[1], .out = shape[0]});
+    else
+      projector.layers.push_back({.name = name, .in = shape[0], .out = shape[1], .bare = true});
+  }
+  return projector;
 }
 
 }  // namespace lft::family

@@ -1,27 +1,32 @@
-// A row of transformer blocks, as who counts its memory or looks at its weights sees it. Plain
-// data.
+// A stack of transformer blocks and a projector, for the memory plan and for the checks of weights:
+// read from the names and shapes of a model's tensors. Plain data.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "models/llama/config.h"
+#include "models/family/names.h"
 
 namespace lft::family {
 
-/// Equal blocks. Names of layers and norms are below a block ("self_attn.q_proj").
-struct Tower {
-  std::string label;     // "vision tower", for messages
-  std::string layers;    // before a block's number: "vision_tower.vision_model.encoder.layers."
-  int64_t count = 0;     // blocks that run
+/// What the tensors do not show of a stack of blocks.
+struct TowerFacts {
+  std::string label;   // "vision tower", for messages
+  std::string layers;  // before a block's number: "vision_tower.vision_model.encoder.layers."
+  int64_t count = 0;   // blocks that run
+  int64_t head_dim = 0;
   bool windows = false;  // attention is within images or parts of them, joined by a copy
-  int64_t width = 0, inner = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  std::vector<std::string> qkv;  // three layers, or one for all three
+};
+
+/// Equal blocks. Names of layers and norms are below a block ("self_attn.q_proj").
+struct Tower : TowerFacts {
+  int64_t width = 0, inner = 0, heads = 0, kv_heads = 0;
+  std::vector<std::string> qkv;  // q, k and v, or one layer for all three
   std::string o;
   std::vector<std::string> mlp_in;  // one layer, or gate and up
   std::string mlp_out;
   std::vector<std::string> norms;  // of a block, those of heads and of branches among them
-  bool head_norms = false, branch_norms = false;  // on q and k; on what attention and MLP give
+  bool head_norms = false, branch_norms = false;  // of q and k; of the outputs of attention and MLP
   std::vector<std::string> tables;  // whole names: embeddings of patches, positions, tokens
 };
 
@@ -36,7 +41,10 @@ struct ProjectorShape {
   std::vector<Layer> layers;
 };
 
-/// Of every family's decoder.
-Tower decoder_tower(const llama::LlamaConfig& config);
+/// From the tensors of the first block. Tables are the matrices next to the blocks that are in no
+/// unused module.
+Tower read_tower(const std::vector<TensorSpec>& tensors, const TowerFacts& facts,
+                 const std::vector<std::string>& unused_modules);
+ProjectorShape read_projector(const std::vector<TensorSpec>& tensors);
 
 }  // namespace lft::family

@@ -7,7 +7,6 @@
 #include "models/gemma/gemma.h"
 #include "models/gemma/gemma_images.h"
 #include "models/gemma/gemma_names.h"
-#include "models/siglip/siglip_names.h"
 
 namespace lft::gemma {
 
@@ -44,17 +43,15 @@ std::string GemmaFamily::fingerprint(const family::ModelConfig& config) const {
   return out.str();
 }
 
-family::ModelLayout GemmaFamily::layout(const family::ModelConfig& config) const {
+family::VisionFacts GemmaFamily::vision(const family::ModelConfig& config) const {
   const GemmaFields& own = fields(config);
-  family::ModelLayout layout;
-  layout.vision = siglip::tower_of(own.vision, kTowerNames, own.vision.layers);
-  layout.projector = {{{.name = "multi_modal_projector.mm_input_projection_weight",
-                        .in = own.vision.hidden,
-                        .out = config.text.hidden,
-                        .bare = true}}};
-  layout.tensors = list_tensors(config, layout.projector);
-  if (own.vision_head) layout.unused_modules = {"vision_tower.vision_model.head"};
-  return layout;
+  const std::string root = "vision_tower.vision_model.";
+  family::VisionFacts facts{.blocks = {.label = "vision tower",
+                                       .layers = root + "encoder.layers.",
+                                       .count = own.vision.layers,
+                                       .head_dim = own.vision.hidden / own.vision.heads}};
+  if (own.vision_head) facts.unused_modules = {root + "head"};
+  return facts;
 }
 
 family::FamilyDefaults GemmaFamily::defaults(const family::ModelConfig&,

@@ -7,7 +7,6 @@
 #include "models/llava/llava.h"
 #include "models/llava/llava_images.h"
 #include "models/llava/llava_names.h"
-#include "models/siglip/siglip_names.h"
 
 namespace lft::llava {
 namespace {
@@ -64,22 +63,19 @@ std::string LlavaFamily::fingerprint(const family::ModelConfig& config) const {
   return out.str();
 }
 
-family::ModelLayout LlavaFamily::layout(const family::ModelConfig& config) const {
+family::VisionFacts LlavaFamily::vision(const family::ModelConfig& config) const {
   const LlavaFields& own = fields(config);
-  const int64_t in = own.vision.hidden * static_cast<int64_t>(own.vision_feature_layers.size()),
-                hidden = config.text.hidden;
   const std::string root = "vision_tower.vision_model.";
-  family::ModelLayout layout;
-  layout.vision = siglip::tower_of(own.vision, root, own.used_layers());
-  layout.projector = {{{.name = "multi_modal_projector.linear_1", .in = in, .out = hidden},
-                       {.name = "multi_modal_projector.linear_2", .in = hidden, .out = hidden}}};
-  layout.tensors = list_tensors(config, layout.projector);
+  family::VisionFacts facts{.blocks = {.label = "vision tower",
+                                       .layers = root + "encoder.layers.",
+                                       .count = own.used_layers(),
+                                       .head_dim = own.vision.hidden / own.vision.heads},
+                            .unused_modules = {root + "post_layernorm"},
+                            .unused_reason = unused_reason(own)};
   for (int64_t i = own.used_layers(); i < own.vision.layers; ++i)
-    layout.unused_modules.push_back(root + "encoder.layers." + std::to_string(i));
-  layout.unused_modules.push_back(root + "post_layernorm");
-  if (own.siglip_head) layout.unused_modules.push_back(root + "head");
-  layout.unused_reason = unused_reason(own);
-  return layout;
+    facts.unused_modules.push_back(root + "encoder.layers." + std::to_string(i));
+  if (own.siglip_head) facts.unused_modules.push_back(root + "head");
+  return facts;
 }
 
 /// The chat templates of the published checkpoints, by their decoders; LLaVA-1.5's and Vicuna's is

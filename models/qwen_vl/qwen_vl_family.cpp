@@ -10,46 +10,6 @@
 namespace lft::qwen_vl {
 namespace {
 
-family::Tower tower_of(const VisionConfig& v) {
-  family::Tower tower{.label = "vision tower",
-                      .layers = "vision_tower.blocks.",
-                      .count = v.depth,
-                      .windows = true,
-                      .width = v.hidden,
-                      .inner = v.intermediate,
-                      .heads = v.heads,
-                      .kv_heads = v.heads,
-                      .head_dim = v.head_dim(),
-                      .qkv = {"attn.qkv"},
-                      .o = "attn.proj",
-                      .mlp_in = {"mlp.gate_proj", "mlp.up_proj"},
-                      .mlp_out = "mlp.down_proj",
-                      .norms = {"norm1", "norm2"},
-                      .tables = {"vision_tower.patch_embed.proj.weight"}};
-  if (v.generation == Generation::k2_5) return tower;
-  tower.mlp_in = {"mlp.linear_fc1"};
-  tower.mlp_out = "mlp.linear_fc2";
-  tower.tables.emplace_back("vision_tower.pos_embed.weight");
-  return tower;
-}
-
-family::ProjectorShape projector_of(const VisionConfig& v) {
-  const std::string root = "multi_modal_projector.";
-  family::ProjectorShape shape;
-  const auto add = [&](const std::string& merger, const char* first, const char* second) {
-    shape.layers.push_back({.name = root + merger + first, .in = v.merged(), .out = v.merged()});
-    shape.layers.push_back({.name = root + merger + second, .in = v.merged(), .out = v.out});
-  };
-  if (v.generation == Generation::k2_5) {
-    add("merger.", "mlp.0", "mlp.2");
-    return shape;
-  }
-  add("merger.", "linear_fc1", "linear_fc2");
-  for (size_t i = 0; i < v.deep_blocks.size(); ++i)
-    add("deepstack_merger_list." + std::to_string(i) + ".", "linear_fc1", "linear_fc2");
-  return shape;
-}
-
 family::FamilyFacts facts_of(Generation generation) {
   const std::string name = generation == Generation::k2_5 ? "Qwen2.5-VL" : "Qwen3-VL";
   return {.name = name,
@@ -89,13 +49,13 @@ std::string QwenVlFamily::fingerprint(const family::ModelConfig& config) const {
   return out.str();
 }
 
-family::ModelLayout QwenVlFamily::layout(const family::ModelConfig& config) const {
+family::VisionFacts QwenVlFamily::vision(const family::ModelConfig& config) const {
   const VisionConfig& v = vision_of(config);
-  family::ModelLayout layout;
-  layout.vision = tower_of(v);
-  layout.projector = projector_of(v);
-  layout.tensors = list_tensors(config, layout.projector);
-  return layout;
+  return {.blocks = {.label = "vision tower",
+                     .layers = "vision_tower.blocks.",
+                     .count = v.depth,
+                     .head_dim = v.head_dim(),
+                     .windows = true}};
 }
 
 family::FamilyDefaults QwenVlFamily::defaults(const family::ModelConfig& config,

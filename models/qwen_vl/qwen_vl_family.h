@@ -11,7 +11,7 @@ class QwenVlFamily : public family::Family {
   explicit QwenVlFamily(Generation generation);
   family::ModelConfig parse(const nlohmann::json& config, const std::string& where) const override;
   std::string fingerprint(const family::ModelConfig& config) const override;
-  family::ModelLayout layout(const family::ModelConfig& config) const override;
+  family::VisionFacts vision(const family::ModelConfig& config) const override;
   family::FamilyDefaults defaults(const family::ModelConfig& config,
                                   const nlohmann::json& processor) const override;
   std::shared_ptr<const family::ImageProcessor> image_processor(

@@ -5,39 +5,6 @@
 namespace lft::qwen_vl {
 namespace {
 
-void list_norm(const std::string& module, const VisionConfig& v, int64_t size,
-               family::TensorList* list) {
-  if (v.generation == Generation::k2_5) {
-    list->add(module + ".weight", {size});
-  } else {
-    list->layer_norm(module, size);
-  }
-}
-
-void list_vision(const VisionConfig& v, family::TensorList* list) {
-  const std::string root = "vision_tower.";
-  list->add(root + "patch_embed.proj.weight", {v.hidden, 3, 2, v.patch, v.patch});
-  if (v.generation == Generation::k3) {
-    list->add(root + "patch_embed.proj.bias", {v.hidden});
-    list->add(root + "pos_embed.weight", {v.positions, v.hidden});
-  }
-  for (int64_t i = 0; i < v.depth; ++i) {
-    const std::string block = root + "blocks." + std::to_string(i) + ".";
-    list_norm(block + "norm1", v, v.hidden, list);
-    list_norm(block + "norm2", v, v.hidden, list);
-    list->linear(block + "attn.qkv", v.hidden, 3 * v.hidden, true);
-    list->linear(block + "attn.proj", v.hidden, v.hidden, true);
-    if (v.generation == Generation::k2_5) {
-      list->linear(block + "mlp.gate_proj", v.hidden, v.intermediate, true);
-      list->linear(block + "mlp.up_proj", v.hidden, v.intermediate, true);
-      list->linear(block + "mlp.down_proj", v.intermediate, v.hidden, true);
-    } else {
-      list->linear(block + "mlp.linear_fc1", v.hidden, v.intermediate, true);
-      list->linear(block + "mlp.linear_fc2", v.intermediate, v.hidden, true);
-    }
-  }
-}
-
 std::vector<family::NameRule> part_names(const char* visual, const char* decoder) {
   return {{"language_model.lm_head", "lm_head"},
           {"language_model.model", decoder},
@@ -79,22 +46,6 @@ family::CheckpointNames checkpoint_names(Generation generation) {
   for (int64_t i = 0; i < kMostBlocks; ++i)
     names.scopes["vision"].push_back("blocks." + std::to_string(i));
   return names;
-}
-
-std::vector<family::TensorSpec> list_tensors(const family::ModelConfig& config,
-                                             const family::ProjectorShape& projector) {
-  const VisionConfig& v = vision_of(config);
-  const bool deep = v.generation == Generation::k3;
-  family::TensorList list;
-  list_vision(v, &list);
-  const std::string root = "multi_modal_projector.";
-  list_norm(root + (deep ? "merger.norm" : "merger.ln_q"), v, v.hidden, &list);
-  for (size_t i = 0; deep && i < v.deep_blocks.size(); ++i)
-    list_norm(root + "deepstack_merger_list." + std::to_string(i) + ".norm", v, v.merged(), &list);
-  for (const family::ProjectorShape::Layer& layer : projector.layers)
-    list.linear(layer.name, layer.in, layer.out, true);
-  list.decoder(config.text);
-  return list.tensors;
 }
 
 }  // namespace lft::qwen_vl

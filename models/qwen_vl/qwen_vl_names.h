@@ -1,17 +1,11 @@
 // The names of the tensors of Qwen2.5-VL and Qwen3-VL. The published Qwen2.5-VL has no "model."
 // before its parts, Qwen3-VL has it; both spellings are read.
 #pragma once
-#include <vector>
-
 #include "models/family/checkpoint_names.h"
-#include "models/family/layout.h"
 #include "models/qwen_vl/config.h"
 
 namespace lft::qwen_vl {
 
 family::CheckpointNames checkpoint_names(Generation generation);
-/// `projector` is the model's.
-std::vector<family::TensorSpec> list_tensors(const family::ModelConfig& config,
-                                             const family::ProjectorShape& projector);
 
 }  // namespace lft::qwen_vl

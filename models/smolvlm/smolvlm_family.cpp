@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "models/siglip/siglip_names.h"
 #include "models/smolvlm/smolvlm.h"
 #include "models/smolvlm/smolvlm_images.h"
 #include "models/smolvlm/smolvlm_names.h"
@@ -39,15 +38,12 @@ std::string SmolVlmFamily::fingerprint(const family::ModelConfig& config) const 
   return out.str();
 }
 
-family::ModelLayout SmolVlmFamily::layout(const family::ModelConfig& config) const {
-  const SmolVlmFields& own = fields(config);
-  family::ModelLayout layout;
-  layout.vision = siglip::tower_of(own.vision, "vision_tower.", own.vision.layers);
-  layout.projector = {{{.name = "multi_modal_projector.modality_projection.proj",
-                        .in = own.vision.hidden * own.scale * own.scale,
-                        .out = config.text.hidden}}};
-  layout.tensors = list_tensors(config, layout.projector);
-  return layout;
+family::VisionFacts SmolVlmFamily::vision(const family::ModelConfig& config) const {
+  const clip::ClipConfig& v = fields(config).vision;
+  return {.blocks = {.label = "vision tower",
+                     .layers = "vision_tower.encoder.layers.",
+                     .count = v.layers,
+                     .head_dim = v.hidden / v.heads}};
 }
 
 family::FamilyDefaults SmolVlmFamily::defaults(const family::ModelConfig&,

@@ -1,7 +1,5 @@
 #include "models/smolvlm/smolvlm_names.h"
 
-#include "models/siglip/siglip_names.h"
-#include "models/smolvlm/config.h"
 
 namespace lft::smolvlm {
 
@@ -18,16 +16,6 @@ family::CheckpointNames checkpoint_names() {
                   {"vision", {"vision_model"}},
                   {"llm", {"text_model", "lm_head"}}};
   return names;
-}
-
-std::vector<family::TensorSpec> list_tensors(const family::ModelConfig& config,
-                                             const family::ProjectorShape& projector) {
-  family::TensorList list;
-  siglip::list_tensors(fields(config).vision, "vision_tower.", /*has_head=*/false, &list);
-  for (const family::ProjectorShape::Layer& layer : projector.layers)
-    list.linear(layer.name, layer.in, layer.out, false);
-  list.decoder(config.text);
-  return list.tensors;
 }
 
 }  // namespace lft::smolvlm

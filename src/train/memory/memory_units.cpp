@@ -6,6 +6,7 @@
 
 #include "kernels/nf4/nf4.h"
 #include "models/family/model.h"
+#include "models/family/scopes.h"
 #include "models/lora/registry.h"
 #include "models/ops/core/gemm.h"
 #include "models/ops/elementwise/token_logprobs.h"
@@ -28,14 +29,15 @@ double bytes_of_codes(ops::BaseStorage storage, double out, double in) {
 /// What of a model is trained, by name.
 struct Trains {
   explicit Trains(const RunSettings& settings)
-      : recipe(settings.recipe), shapes(shape_only(settings.config)) {
-    const std::vector<std::string> unused =
-        settings.config.family->layout(settings.config).unused_modules;
+      : recipe(settings.recipe),
+        shapes(shape_only(settings.config)),
+        layout(family::read_layout(*shapes)) {
     const std::vector<lora::LinearSite> sites = adapted_sites(recipe, *shapes, nullptr);
     options = lora_options(recipe, sites);
     for (const lora::LinearSite& site : sites) {
       const bool never_runs = std::ranges::any_of(
-          unused, [&](const std::string& module) { return site.name.starts_with(module + "."); });
+          layout.unused_modules,
+          [&](const std::string& module) { return site.name.starts_with(module + "."); });
       if (never_runs) continue;  // its adapter is there, and as good as nothing
       adapted_names.insert(site.name);
       const at::Tensor& weight = site.layer->weight;
@@ -77,6 +79,7 @@ struct Trains {
   const lora::Variant& variant = lora::find_variant(recipe.lora.variant);
   const lora::AdapterMemory& adapter = variant.memory;
   family::Model shapes;
+  family::ModelLayout layout;
   lora::LoraOptions options;
   std::set<std::string> adapted_names;
   /// Those of an adapter, and a parameter that is trained whole, with their shapes.
@@ -304,8 +307,7 @@ MemoryUnit patch_unit(const Counting& c, const Stack& s) {
 
 /// The vision tower's blocks that run; true where what comes out of them needs a gradient.
 bool add_vision(const Counting& c, std::vector<MemoryUnit>& units) {
-  Stack stack =
-      make_stack(c.config.family->layout(c.config).vision, "vision layer ", "vision tower");
+  Stack stack = make_stack(c.trains.layout.vision, "vision layer ", "vision tower");
   if (c.shape.images == 0) stack.tower.count = 0;
   stack.tokens = stack.kept = static_cast<double>(c.shape.tower);
   stack.stream = c.types.vision_stream;
@@ -319,8 +321,7 @@ bool add_projector(const Counting& c, std::vector<MemoryUnit>& units, bool reach
              d = static_cast<double>(c.config.text.hidden);
   const double compute = c.types.compute;
   std::vector<Layer> layers;
-  for (const family::ProjectorShape::Layer& layer :
-       c.config.family->layout(c.config).projector.layers) {
+  for (const family::ProjectorShape::Layer& layer : c.trains.layout.projector.layers) {
     layers.push_back({layer.name, static_cast<double>(layer.in), static_cast<double>(layer.out)});
   }
   MemoryUnit unit{.name = "projector", .part = "projector"};
@@ -352,8 +353,7 @@ bool add_decoder(const Counting& c, std::vector<MemoryUnit>& units, bool reached
     units.back().saved = units.back().early = masks;
     units.back().forward = masks;
   }
-  Stack stack =
-      make_stack(family::decoder_tower(c.config.text), "decoder layer ", "decoder layers");
+  Stack stack = make_stack(c.trains.layout.decoder, "decoder layer ", "decoder layers");
   stack.tokens = static_cast<double>(c.shape.rows * c.shape.longest);
   stack.kept = static_cast<double>(c.shape.supervised);
   stack.joined = c.shape.samples > c.shape.rows && !fused_sequences(c.types);

@@ -1,6 +1,7 @@
 #include "src/train/weights/weight_stats.h"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 
 #include <algorithm>
 #include <cmath>
@@ -171,8 +172,8 @@ TowerNames names_of(const family::Tower& tower) {
 }
 
 std::vector<TowerNames> towers_of(const family::ModelConfig& config) {
-  return {names_of(config.family->layout(config).vision),
-          names_of(family::decoder_tower(config.text))};
+  const family::ModelLayout layout = config.family->layout(config);
+  return {names_of(layout.vision), names_of(layout.decoder)};
 }
 
 double median_of(std::vector<double> values) {
