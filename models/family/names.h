@@ -1,5 +1,5 @@
-// Canonical names, which are those of the module tree, whatever the spelling in a checkpoint or in
-// PEFT; and the lists of a model's tensors.
+// Canonical names, which are those of the module tree and independent of checkpoints and PEFT; and
+// the lists of a model's tensors.
 #pragma once
 #include <cstdint>
 #include <string>
