@@ -1,7 +1,6 @@
-// call(name, module, args...): the one way a submodule is run. It carries the module path, so that
-// hooks (shapes, non-finite hunt, norms, memory, summary) attach here and no model file knows of
-// them; an error of LibTorch's gets the path as well. Not a profiler of single ops (that is
-// at::RecordFunction).
+// call(name, module, args...) runs a submodule. It tracks the module path, so hooks (shapes, search
+// for non-finite values, norms, memory, summary) attach here and no model file knows of them. It
+// adds the path to errors of LibTorch. Single ops are profiled with at::RecordFunction instead.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
@@ -16,8 +15,8 @@ class Module;
 
 namespace lft {
 
-/// Sees every call made while it is installed on this thread. Inputs and outputs are the tensors
-/// among the arguments and results.
+/// Observes every call made while it is installed on this thread. Inputs and outputs are the
+/// tensors among the arguments and results.
 class CallObserver {
  public:
   virtual ~CallObserver() = default;
@@ -27,8 +26,8 @@ class CallObserver {
                      const std::vector<at::Tensor>& outputs) {}
 };
 
-/// Installs an observer for its lifetime on the current thread; they nest (the inner one replaces
-/// the outer).
+/// Installs an observer on the current thread for the lifetime of this object. They nest: the inner
+/// one replaces the outer one.
 class ObserveCalls {
  public:
   explicit ObserveCalls(CallObserver& observer);
@@ -86,7 +85,7 @@ auto call(const char* name, const Holder& module, Args&&... args) {
   return call_indexed(name, -1, module, std::forward<Args>(args)...);
 }
 
-/// The module path of a moment, to be put back while a block runs again in the backward pass.
+/// A snapshot of the module path, restored while a block runs again in the backward pass.
 struct PathPart {
   const char* name;
   int64_t index;
@@ -103,11 +102,11 @@ class RestoreModulePath {
   ModulePath previous_;
 };
 
-/// The dotted module path of the call that is running on this thread ("" outside any). LoRA's
-/// dropout is keyed by it.
+/// The dotted module path of the call that is running on this thread ("" outside any call). It is
+/// part of the key of LoRA's dropout masks.
 std::string current_module_path();
-/// The path of the innermost call that an error of LibTorch's came out of ("" outside any). Its
-/// type and text stay as they are.
+/// The path of the innermost call that threw an error of LibTorch ("" outside any call). The type
+/// and the text of the error are unchanged.
 std::string module_path_of(const c10::Error& error);
 
 }  // namespace lft

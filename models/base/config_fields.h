@@ -1,5 +1,5 @@
-// Typed access to a config.json: every getter checks its value and names the field it refuses. It
-// knows no family.
+// Typed access to a config.json. Every getter checks its value and names the field in its errors.
+// Independent of the model families.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -8,25 +8,25 @@
 
 namespace lft {
 
-/// Bounds of what a config may ask for, far above any model there is.
+/// Upper bounds of config values, far above those of any published model.
 constexpr int64_t kMaxHidden = 1 << 16, kMaxIntermediate = 1 << 20, kMaxLayers = 1024;
 constexpr int64_t kMaxHeads = 4096, kMaxHeadDim = 1024, kMaxVocab = 1 << 22;
 constexpr int64_t kMaxPositions = 1 << 24, kMaxSide = 1 << 14;
 
-/// Names of activations that a config may give.
+/// The activations that a config may name.
 const std::vector<std::string>& known_activations();
 
-/// One JSON object of the file with the path that leads to it. A getter leaves *value as it is
-/// where the key is absent or null, and throws kInput naming file and field for a value it cannot
-/// take. The object must outlive it.
+/// A JSON object of the file, with its path in the file. A getter leaves *value unchanged if the
+/// key is absent or null, and throws kInput naming file and field for an invalid value. The object
+/// must outlive this one.
 class ConfigFields {
  public:
   using Json = nlohmann::json;
   ConfigFields(const Json& object, std::string prefix, const std::string& file);
 
-  /// The value, or nullptr where the key is absent or null.
+  /// The value, or nullptr if the key is absent or null.
   const Json* find(const char* key) const;
-  /// Whether the key is there, null or not.
+  /// Whether the key is present, also if it is null.
   bool has(const char* key) const;
   void integer(const char* key, int64_t low, int64_t high, int64_t* value) const;
   int64_t checked(const char* key, const Json& found, int64_t low, int64_t high) const;

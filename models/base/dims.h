@@ -1,6 +1,6 @@
-// Named-dimension checks at the borders of modules and ops: expect_dims(x, "x", {{"b"}, {"t"},
-// {"d", 256}}). They hold in release builds, too: a few compares of integers, no allocation. No
-// dtypes and no values.
+// Checks of named dimensions at the borders of modules and ops: expect_dims(x, "x", {{"b"}, {"t"},
+// {"d", 256}}). They also run in release builds: a few integer comparisons, no allocation. They
+// check neither dtypes nor values.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,7 +8,7 @@ namespace lft {
 
 constexpr int64_t kAnySize = -1;
 
-/// A dimension by its letter or name. `name` is a literal.
+/// A dimension by its letter or name; `name` is a string literal.
 struct Dim {
   const char* name;
   int64_t size = kAnySize;
@@ -33,7 +33,7 @@ inline void expect_dims(const at::Tensor& x, const char* name, const Dim (&dims)
     dims_detail::fail(x, name, dims, N, /*has_rest=*/false);
 }
 
-/// x has any dimensions, and after them this one.
+/// x ends with this dimension, after any others.
 inline void expect_last_dim(const at::Tensor& x, const char* name, Dim last) {
   const at::IntArrayRef sizes = x.sizes();
   if (!x.defined() || sizes.empty() || (last.size != kAnySize && sizes.back() != last.size))
@@ -41,7 +41,7 @@ inline void expect_last_dim(const at::Tensor& x, const char* name, Dim last) {
     dims_detail::fail(x, name, &last, 1, /*has_rest=*/true);
 }
 
-/// x has the dimensions of `like`, but for the last one.
+/// x has the dimensions of `like`, except for the last one.
 inline void expect_dims_like(const at::Tensor& x, const char* name, const at::Tensor& like,
                              Dim last) {
   const at::IntArrayRef sizes = x.sizes(), others = like.sizes();

@@ -1,5 +1,5 @@
-// Which module an autograd node belongs to: nodes are numbered as they are made, and the log keeps
-// the module path by number.
+// Maps autograd nodes to modules: nodes are numbered as they are created, and the log records the
+// module path by number.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,23 +9,23 @@
 
 namespace lft {
 
-/// While it lives, on this thread, it follows every call() (models/base/call.h). One at a time; the
-/// inner one replaces the outer.
+/// Records every call() (models/base/call.h) of this thread during its lifetime. One log records at
+/// a time; the inner one replaces the outer one.
 class PathLog {
  public:
   PathLog();
   ~PathLog();
   PathLog(const PathLog&) = delete;
 
-  /// The path of the innermost call in which the node of this number was made on this thread; ""
-  /// where it was made outside any.
+  /// The path of the innermost call of this thread that created the node with this number; "" if it
+  /// was created outside any call.
   std::string path_of(uint64_t sequence_number) const;
-  /// Forgets what is behind; to be called outside any call().
+  /// Clears the log; must be called outside any call().
   void clear();
 
   static PathLog* current();
   void enter(const char* name, int64_t index);
-  /// Until leave(), a path of its own: a block that runs again inside the backward pass.
+  /// Starts a separate path until leave(), for a block that runs again inside the backward pass.
   void suspend(const ModulePath& path);
   void leave();
 
@@ -45,7 +45,7 @@ class PathLog {
   PathLog* previous_;
   std::vector<Entry> entries_;
   std::vector<Mark> marks_;
-  std::vector<int32_t> stack_;  // of the calls that are running
+  std::vector<int32_t> stack_;  // the calls that are running
   int32_t at_ = -1;
 };
 

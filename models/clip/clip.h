@@ -1,6 +1,6 @@
-// CLIP's vision transformer (Radford et al. 2021) as LLaVA uses it: hidden states of chosen layers,
-// no pooling, no text tower. Shape letters: n images, s positions (CLS first), d hidden, c
-// channels, h w pixels.
+// CLIP's vision transformer (Radford et al. 2021) as in LLaVA: hidden states of selected layers, no
+// pooling, no text tower. Shape letters: n images, s positions (CLS first), d hidden, c channels, h
+// w pixels.
 #pragma once
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -84,7 +84,7 @@ class ClipTransformerImpl : public torch::nn::Module {
   std::vector<at::Tensor> forward(const at::Tensor& pixels_nchw,
                                   const std::vector<int64_t>& feature_layers);
   ClipEmbeddings embeddings{nullptr};
-  layers::LayerNorm pre_layrnorm{nullptr};  // spelt so in every checkpoint
+  layers::LayerNorm pre_layrnorm{nullptr};  // spelled so in every checkpoint
   ClipEncoder encoder{nullptr};
   layers::LayerNorm post_layernorm{
       nullptr};  // feeds CLIP's pooled output, which LLaVA does not use

@@ -1,5 +1,5 @@
-// What the vision part of a config.json says of a CLIP tower, with transformers' defaults where it
-// is silent. Plain data.
+// The vision part of a config.json with a CLIP tower, with the defaults of transformers. Plain
+// data.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,8 +16,8 @@ struct ClipConfig {
   int64_t grid() const { return image_size / patch_size; }
 };
 
-/// `silent`: what a field that is not there means. Throws kInput naming the field for anything out
-/// of range or an unsupported activation; model_type is the caller's.
+/// `silent`: the defaults of absent fields. Throws kInput naming the field for anything out of
+/// range or an unsupported activation; the caller checks model_type.
 ClipConfig parse_clip_config(const ConfigFields& fields, const ClipConfig& silent = {});
 
 }  // namespace lft::clip

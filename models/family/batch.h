@@ -1,5 +1,5 @@
-// What a model reads of one micro-batch. Shape letters: b batch, t positions (images expanded), n
-// tiles, c channels, h w pixels, k supervised tokens.
+// The inputs of a model for one micro-batch. Shape letters: b batch, t positions (images expanded),
+// n tiles, c channels, h w pixels, k supervised tokens.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,10 +12,11 @@
 
 namespace lft::family {
 
-/// One micro-batch. Rows are right-padded; causal attention makes padding after a row invisible to
-/// it, so no mask is needed. Or packed: one row, in which the sequences lie one after the other.
+/// One micro-batch. Rows are right-padded; with causal attention no position sees the padding after
+/// its row, so no mask is needed. A packed batch is one row that contains its sequences one after
+/// the other.
 struct Batch {
-  at::Tensor input_ids_bt;  // int64 (CPU); every image position holds config.image_token
+  at::Tensor input_ids_bt;  // int64 (CPU); config.image_token at every image position
   at::Tensor labels_bt;     // int64 (CPU), -100 where unsupervised; unshifted (labels[i] is
                             // input_ids[i] or -100). May be undefined
   at::Tensor lengths_b;     // int64, real positions a row (CPU)
@@ -27,15 +28,15 @@ struct Batch {
   std::vector<ImageShape> images;  // one each; empty: every tile of `pixels` is an image
 };
 
-/// Rows (flat in b * t) whose next token is supervised, in row-major order, and that token: int64
-/// [k] each, on the CPU.
+/// The rows (flat indices into b * t) whose next token is supervised, in row-major order, and that
+/// token: int64 [k] each, on the CPU.
 struct SupervisedRows {
   at::Tensor rows_k, targets_k;
 };
-/// Throws kInput for a label that is no token of the model.
+/// Throws kInput for a label outside the model's vocabulary.
 SupervisedRows supervised_rows(const at::Tensor& labels_bt, int64_t vocab);
 
-/// The images' shapes, also where `images` leaves them out.
+/// The shapes of all images, also if `images` is empty.
 std::vector<ImageShape> image_shapes(const Batch& batch);
 
 }  // namespace lft::family

@@ -8,7 +8,7 @@ namespace lft::family {
 using Json = nlohmann::json;
 
 void parse_tokens(const ConfigFields& top, const ConfigFields& text, ModelConfig* config) {
-  // It may lie beyond the vocabulary: its embedding is never looked up.
+  // It may be outside the vocabulary: its embedding is never looked up.
   top.integer("image_token_id", 0, kMaxVocab, &config->image_token);
   top.integer("image_token_index", 0, kMaxVocab, &config->image_token);
   // -1 is how some files say "none".

@@ -1,5 +1,5 @@
-// What a config.json says, as every family has it: the decoder, the tokens, and what only its own
-// family reads. Plain data.
+// The contents of a config.json: the decoder and the tokens, which every family has, and the fields
+// of one family. Plain data.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,15 +13,15 @@ namespace lft::family {
 
 class Family;
 
-/// What a family reads of its config.json beside ModelConfig: derived from this, and got back by
-/// the family that made it.
+/// The base of the fields that only one family has. The family that created an object casts it
+/// back.
 struct FamilyFields {
   virtual ~FamilyFields() = default;
 };
 
 struct ModelConfig {
-  const Family* family = nullptr;  // who reads it; one object a family, which lives for ever
-  std::string model_type;          // of config.json
+  const Family* family = nullptr;  // one static object per family
+  std::string model_type;          // as in config.json
   llama::LlamaConfig text;
   int64_t image_token = -1, pad_token = -1, bos_token = 1;
   std::vector<int64_t> eos_tokens = {2};
@@ -30,8 +30,8 @@ struct ModelConfig {
   std::shared_ptr<const FamilyFields> own;
 };
 
-/// Token ids of `top`, or of `text` below it, and how the weights are stored. Throws kInput naming
-/// the field for what is out of range.
+/// Reads the token ids, from `top` or from its child `text`, and the stored dtype. Throws kInput
+/// naming the field that is out of range.
 void parse_tokens(const ConfigFields& top, const ConfigFields& text, ModelConfig* config);
 void parse_stored_dtype(const ConfigFields& top, const ConfigFields& text, ModelConfig* config);
 

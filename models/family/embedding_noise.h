@@ -1,4 +1,4 @@
-// NEFTune (Jain et al. 2023, arXiv 2310.05914): noise on the embeddings of what is trained on.
+// NEFTune (Jain et al. 2023, arXiv 2310.05914): noise on the embeddings during training.
 #pragma once
 #include "models/family/batch.h"
 

@@ -10,14 +10,14 @@
 
 namespace lft::family {
 
-/// An empty text and a number below 0 are not set. One more setting is a member here and its line
+/// An empty string or a number below 0 means: not set. A new setting needs a member here and a line
 /// in for_each_setting().
 struct InputSettings {
   std::string template_name = {}, image_fit = {};      // auto, a named form or a file of Jinja;
                                                        // a name that the family knows
   std::string special_tokens = {};                     // error, text or special
   std::string alpha = {};                              // drop or white
-  int64_t min_pixels = kUnset, max_pixels = kUnset;    // 0: the processor's own
+  int64_t min_pixels = kUnset, max_pixels = kUnset;    // 0: as in the processor file
   std::string template_args = {}, template_date = {};  // an object of JSON; "2024-07-26", which
                                                        // strftime_now formats
   static constexpr int64_t kUnset = -1;

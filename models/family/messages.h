@@ -1,9 +1,10 @@
-// What several refusals of a batch say.
+// Text that several error messages about a batch share.
 #pragma once
 
 namespace lft::family {
 
-/// Rows and prepared data are checked when they are read: only other batches get here.
+/// Rows and prepared data were checked when they were read, so only batches from elsewhere fail
+/// here.
 constexpr char kOfThisModel[] = "encode the data with this model's tokenizer and processor";
 
 }  // namespace lft::family

@@ -11,7 +11,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kNoOtherWay[] =
-    "write that where it suits the model: lft has no other way to fit an image";
+    "set that if it suits the model: lft does not implement another image fit";
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// What the canonical names of a model's parts begin with, the same in every family.
+// The prefixes of canonical names by part of the model, the same in every family.
 #pragma once
 
 namespace lft::family {

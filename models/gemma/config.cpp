@@ -54,7 +54,7 @@ family::ModelConfig parse_gemma(const Json& config, const std::string& where) {
   };
   const ConfigFields text = part("text_config");
   c.text = llama::parse_llama_config(text, {"gemma3_text"});
-  c.text.tie_embeddings = true;  // whatever the text part says
+  c.text.tie_embeddings = true;  // regardless of the text part
   top.flag("tie_word_embeddings", &c.text.tie_embeddings);
   parse_vision(part("vision_config"), own.get());
   parse_positions(top, own.get());

@@ -1,5 +1,5 @@
-// What the config.json of a Gemma 3 says beside the decoder, with transformers' defaults where it
-// is silent. Plain data.
+// The fields of the config.json of a Gemma 3 besides the decoder, with the defaults of
+// transformers. Plain data.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -10,15 +10,15 @@
 namespace lft::gemma {
 
 struct GemmaFields : family::FamilyFields {
-  clip::ClipConfig vision;  // of the SigLIP tower, whose layers are CLIP's
-  bool vision_head = true;  // its checkpoint has the pooling head, which nothing uses
+  clip::ClipConfig vision;  // a SigLIP tower, whose layers are CLIP's
+  bool vision_head = true;  // the checkpoint contains the pooling head, which is unused
   int64_t side = 16;        // an image is side x side positions in the text
   int64_t image_positions() const { return side * side; }
-  /// So many patches in each direction become one position.
+  /// Patches in each direction that are averaged to one position.
   int64_t pool() const { return vision.grid() / side; }
 };
 
-/// Of a config that this family made.
+/// The fields of a config that this family parsed.
 const GemmaFields& fields(const family::ModelConfig& config);
 
 /// Throws kInput naming the field for anything out of range. `where` is the file's path for the

@@ -74,7 +74,7 @@ void check_rules(const family::ImageRules& rules) {
   }
   if (rules.min_pixels > 0 || rules.max_pixels > 0) {
     throw Error(ErrorKind::kUsage,
-                {.what = "a number of pixels that this family has not",
+                {.what = "this family does not support bounds of pixels",
                  .where = "data.min_pixels, max_pixels",
                  .found = std::to_string(std::max(rules.min_pixels, rules.max_pixels)),
                  .expected = "the square that the model's tower takes",
@@ -99,9 +99,9 @@ void check_file(const family::ProcessorFile& file, const GemmaFields& fields) {
     }
   }
   const int64_t positions = fields.image_positions();
-  if (const int64_t said = file.integer("image_seq_length", 1, 1 << 24, positions);
-      said != positions) {
-    file.fail("image_seq_length is not the model's mm_tokens_per_image", std::to_string(said),
+  if (const int64_t stated = file.integer("image_seq_length", 1, 1 << 24, positions);
+      stated != positions) {
+    file.fail("image_seq_length is not the model's mm_tokens_per_image", std::to_string(stated),
               std::to_string(positions),
               "the two files do not belong together; take the processor file of this model");
   }

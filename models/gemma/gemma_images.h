@@ -1,4 +1,5 @@
-// How Gemma 3 sees a photograph: stretched to the tower's square, whatever its form.
+// Image preprocessing of Gemma 3: an image is resized to the square of the tower, without keeping
+// its aspect ratio.
 #pragma once
 #include <memory>
 
@@ -8,8 +9,8 @@
 
 namespace lft::gemma {
 
-/// kInput for a processor file that is not the model's or that turns pan and scan on, kUsage for
-/// another image_fit than native.
+/// Throws kInput for a processor file that does not belong to the model or enables pan and scan,
+/// kUsage for another image_fit than native.
 std::shared_ptr<const family::ImageProcessor> stretching_processor(
     const GemmaFields& fields, const family::ProcessorFile& file, const family::ImageRules& rules);
 

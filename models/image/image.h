@@ -1,5 +1,4 @@
-// Photographs as bytes, and the resampling that processors of transformers do with them. All in
-// uint8, three channels.
+// Images as bytes: uint8, three channels.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,7 +8,7 @@
 
 namespace lft::image {
 
-/// Somebody's pixels, rows of interleaved red, green and blue.
+/// A view of pixels: rows of interleaved red, green and blue. Does not own them.
 struct View {
   const uint8_t* rgb_hwc = nullptr;
   int64_t width = 0, height = 0;

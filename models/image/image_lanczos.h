@@ -6,8 +6,8 @@
 
 namespace lft::image {
 
-/// Lanczos with the rounding of Pillow's Image.resize: bytes of a View of that size. No more memory
-/// than the result and the image resized one way.
+/// Resizes with the rounding of Image.resize of Pillow; returns the bytes of a View of that size.
+/// Allocates only the result and the image resized in one direction.
 std::vector<uint8_t> resize_lanczos(const View& image, const Size& to);
 
 }  // namespace lft::image

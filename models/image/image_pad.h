@@ -7,7 +7,8 @@
 
 namespace lft::image {
 
-/// The image in the middle of a square of its longer side, the rest `colour`: bytes of a View.
+/// Centres the image in a square of its longer side, filled with `colour`; returns the bytes of a
+/// View.
 std::vector<uint8_t> pad_to_square(const View& image, const std::array<uint8_t, 3>& colour);
 
 }  // namespace lft::image

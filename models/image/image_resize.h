@@ -6,11 +6,11 @@
 
 namespace lft::image {
 
-/// [1, 3, height, width] over the same bytes, in channels_last layout: no copy.
+/// A tensor [1, 3, height, width] over the same bytes, in channels_last layout, without a copy.
 at::Tensor as_tensor(const View& image);
 
-/// Antialiased bicubic on uint8, as torchvision resizes: [1, 3, height, width]. An image of that
-/// size is given back as it is. And bilinear.
+/// Antialiased bicubic and bilinear resizing on uint8, as in torchvision: [1, 3, height, width]. An
+/// image of that size is returned unchanged.
 at::Tensor resize_bicubic(const at::Tensor& image_nchw, const Size& to);
 
 at::Tensor resize_bilinear(const at::Tensor& image_nchw, const Size& to);

@@ -1,5 +1,5 @@
-// A table of vectors [rows, d], looked up by index. The result keeps the stored dtype, widened
-// where compute_dtype() is float32.
+// An embedding table [rows, d]. The result has the stored dtype, or float32 if compute_dtype() is
+// float32.
 #pragma once
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -8,7 +8,7 @@ namespace lft::layers {
 
 class EmbeddingImpl : public torch::nn::Module {
  public:
-  /// `scale`: of every vector, rounded to the result's dtype first, as Gemma does.
+  /// `scale`: rounded to the result's dtype and multiplied with every vector, as in Gemma.
   EmbeddingImpl(int64_t rows, int64_t size, at::TensorOptions options, double scale = 1);
   /// int64 [...] -> [..., d]. Every id must be below the number of rows.
   at::Tensor forward(const at::Tensor& ids);

@@ -1,6 +1,6 @@
-// y = x W^T + b, with a slot for an adapter (LoRA and its kin, injected by name from outside). Not
-// a torch::nn::Linear: the weight is stored in the base dtype and computed in compute_dtype(), and
-// a frozen weight gets no gradient computed.
+// y = x W^T + b, with a slot for an adapter (LoRA and its variants, injected by name). Unlike
+// torch::nn::Linear the weight is stored in the base dtype and computed in compute_dtype(), and no
+// gradient is computed for a frozen weight.
 #pragma once
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -15,32 +15,31 @@ namespace lft::layers {
 
 class LinearImpl;
 
-/// Replaces a linear's forward pass; a torch module, so that its parameters are the model's. One
-/// file pair a variant in models/lora/.
+/// Replaces the forward pass of a linear layer. It is a torch module, so that its parameters belong
+/// to the model. models/lora/ has one file pair per variant.
 class LinearAdapter : public torch::nn::Module {
  public:
   using torch::nn::Module::Module;
   virtual at::Tensor forward(const at::Tensor& x, const ops::Weight& weight_oi,
                              const at::Tensor& bias_o) = 0;
-  /// The same for x = act(gate) * up. A variant that can rebuild the product in its backward pass
-  /// overrides this.
+  /// The same for x = act(gate) * up. Variants that can recompute the product in the backward pass
+  /// override it.
   virtual at::Tensor forward_gated(const at::Tensor& gate, const at::Tensor& up, ops::Gate kind,
                                    const ops::Weight& weight_oi, const at::Tensor& bias_o);
-  /// What forward() adds, where that is a low-rank update and nothing else: layers of one input
-  /// then share work (linear_group.h). Asked for within the layer's call().
+  /// The update that forward() adds, if it is only a low-rank one: layers with the same input then
+  /// share work (linear_group.h). Must be called within the call() of the layer.
   virtual std::optional<ops::LowRank> low_rank() const { return std::nullopt; }
-  /// low_rank() where it never drops an element of the input, with or without a call; else one
-  /// without A.
+  /// low_rank() if it applies no dropout to the input, inside or outside a call; else one without
+  /// A.
   virtual ops::LowRank shared_update() const { return {}; }
   /// Of the parameters that products are computed with as they are.
   virtual std::vector<ops::ShadowPtr> shadows() const { return {}; }
-  /// The weight that alone does what `weight_oi` [out, in] and this adapter do together, in
-  /// float32, without a graph.
+  /// The merged weight: `weight_oi` [out, in] with this adapter, in float32, without a graph.
   virtual at::Tensor merged_oi(const at::Tensor& weight_oi) const = 0;
-  /// What merging adds to the layer's bias, float32 [out]; undefined: nothing.
+  /// The change of the layer's bias when the adapter is merged, float32 [out]; undefined: none.
   virtual at::Tensor bias_shift_o() const { return {}; }
-  /// A new adapter that leaves the layer as it was before training, with parameters of the same
-  /// names; null where the layer without an adapter does that.
+  /// A new adapter with the same parameter names and the output of the layer before training; null
+  /// if the layer needs no adapter for that.
   virtual std::shared_ptr<LinearAdapter> at_start() const { return nullptr; }
 };
 
@@ -49,18 +48,18 @@ class LinearImpl : public torch::nn::Module {
   /// Uninitialised weight [out, in] (and bias [out]) of `dtype`, frozen.
   LinearImpl(int64_t in, int64_t out, bool has_bias, at::TensorOptions options);
   at::Tensor forward(const at::Tensor& x);  // [..., in] -> [..., out], in compute_dtype()
-  /// Of act(gate) * up, which is not kept for the backward pass.
+  /// The same for act(gate) * up, which is not saved for the backward pass.
   at::Tensor forward(const at::Tensor& gate, const at::Tensor& up,
                      ops::Gate kind = ops::Gate::kSilu);
   void set_adapter(std::shared_ptr<LinearAdapter>
                        adapter);  // registered as submodule "adapter"; nullptr removes it
   const std::shared_ptr<LinearAdapter>& adapter() const { return adapter_; }
 
-  /// Keeps a weight [out, in] as codes: `weight` is its shape alone from then on (device meta).
+  /// Stores the weight [out, in] quantized; `weight` then only has its shape (device meta).
   void store(c10::intrusive_ptr<ops::CodedWeight> weight_oi);
-  /// Memory for a bias that has none (device meta), as store() brings it for the weight.
+  /// Allocates the bias if it is on the device meta, as store() does for the weight.
   void hold_bias(at::Device device);
-  /// What the layer multiplies with.
+  /// The weight, dense or quantized.
   ops::Weight stored() const;
   at::Device device() const;
 

@@ -1,5 +1,5 @@
-// Linear layers of one input, run one by one through call() as ever, but sharing what they can of
-// it (models/ops/linear/shared_input.h).
+// Linear layers with the same input: each runs through call(), but they share work
+// (models/ops/linear/shared_input.h).
 #pragma once
 #include <memory>
 #include <vector>
@@ -14,7 +14,7 @@ class LinearGroup {
   /// For one forward pass of `layers` on x, in any order, each at most once.
   LinearGroup(std::vector<Linear> layers, const ops::Normed& x);
 
-  /// A layer, as call() takes it.
+  /// A layer in the form that call() accepts.
   class Member {
    public:
     Member(const LinearGroup& group, size_t number) : group_(group), number_(number) {}
@@ -30,7 +30,7 @@ class LinearGroup {
 
  private:
   std::vector<Linear> layers_;
-  std::shared_ptr<ops::SharedInput> shared_;  // null: there is nothing to share
+  std::shared_ptr<ops::SharedInput> shared_;  // null: no work is shared
 };
 
 }  // namespace lft::layers

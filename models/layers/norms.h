@@ -1,5 +1,5 @@
-// Normalisation layers, computed in float32 whatever is stored. The dtype of their output is
-// op_dtype()'s (models/ops/core/precision.h).
+// Normalisation layers, computed in float32. Their output dtype is op_dtype()
+// (models/ops/core/precision.h).
 #pragma once
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -8,18 +8,18 @@
 
 namespace lft::layers {
 
-/// y = w * x / sqrt(mean(x^2) + eps) over the last dimension; with `adds_one` 1 + w in the place of
-/// w (Gemma).
+/// y = w * x / sqrt(mean(x^2) + eps) over the last dimension; with `adds_one` 1 + w instead of w
+/// (Gemma).
 class RmsNormImpl : public torch::nn::Module {
  public:
   RmsNormImpl(int64_t size, double eps, at::TensorOptions options, bool adds_one = false);
   at::Tensor forward(const at::Tensor& x);
-  /// Of the residual stream: of x + delta, or of x where that is undefined.
+  /// Normalises x + delta, or x if delta is undefined.
   ops::Normed forward(const at::Tensor& x, const at::Tensor& delta);
   at::Tensor weight;
 
  private:
-  at::Tensor factor() const;  // what the normalised input is multiplied with
+  at::Tensor factor() const;  // w or 1 + w
   double eps_;
   bool adds_one_;
 };

@@ -1,5 +1,6 @@
 // Activation checkpointing (Chen et al. 2016, "Training deep nets with sublinear memory cost"): a
-// block keeps its input alone, and the backward pass runs it again. Same bits as without.
+// block saves only its input, and the backward pass runs it again. The results are bitwise the
+// same.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -8,9 +9,9 @@
 
 namespace lft::layers {
 
-/// While it lives, on this thread: every `every`-th block of a stack (the first one included) is
-/// recomputed; 0: none. `offload`: their inputs wait in host memory (pinned where they come from a
-/// GPU) and are copied back for the backward pass.
+/// During its lifetime, on this thread, every `every`-th block of a stack is recomputed, starting
+/// with the first; 0: none. `offload`: the inputs are kept in host memory (pinned if they are on a
+/// GPU) and copied back for the backward pass.
 class RecomputeGuard {
  public:
   explicit RecomputeGuard(int64_t every, bool offload = false);
@@ -23,9 +24,9 @@ class RecomputeGuard {
 };
 bool recomputes(int64_t block);
 
-/// body(x), where `block` owns every parameter that body uses and x is the only tensor with a
-/// graph. Compute dtype, dropout position, module path and DirectGradientsGuard of this call hold
-/// again when the backward pass runs it.
+/// Runs body(x). `block` owns every parameter that body uses, and x is the only tensor with a
+/// graph. The backward pass runs body with the compute dtype, dropout position, module path and
+/// DirectGradientsGuard of this call.
 at::Tensor recompute(const torch::nn::Module& block, const at::Tensor& x,
                      std::function<at::Tensor(const at::Tensor&)> body);
 

@@ -1,4 +1,4 @@
-// A row of equal modules named "0", "1", ...: the `layers` of a transformer.
+// A list of equal modules named "0", "1", ...: the `layers` of a transformer.
 #pragma once
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>

@@ -9,13 +9,13 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// What transformers takes of a model_type where a file is silent, and what no file says.
+/// The defaults of transformers by model_type, and properties that no file contains.
 struct TextType {
   const char* name;
   LlamaConfig silent;
 };
 
-/// kv_heads 0: as many as heads; head_dim 0: hidden / heads.
+/// kv_heads 0: equal to heads; head_dim 0: hidden / heads.
 const TextType& text_type(const std::string& name) {
   const LlamaConfig llama{.kv_heads = 0, .head_dim = 0};
   const LlamaConfig mistral{
@@ -75,7 +75,7 @@ const TextType& text_type(const std::string& name) {
   return all.front();
 }
 
-/// Three numbers of pairs, which fill a head where they lie one after the other.
+/// Three numbers of pairs, whose sum is half a head.
 void parse_mrope(const ConfigFields& rope, LlamaConfig* c) {
   const char* key = "mrope_section";
   if (const Json* found = rope.find(key)) {
@@ -96,7 +96,7 @@ void parse_scaling(const ConfigFields& rope, const ConfigFields& text, const Lla
                      to);
 }
 
-/// Configs with these scalings may name the context from before.
+/// Configs with these scalings may give the original context length.
 void widen_context(LlamaConfig* c) {
   const RopeScaling& scaling = c->rope_scaling;
   if (scaling.type != "dynamic" && scaling.type != "yarn") return;
@@ -125,7 +125,8 @@ void parse_rope(const ConfigFields& text, LlamaConfig* c) {
   parse_scaling(rope, text, *c, c->rope_theta, &c->rope_scaling);
 }
 
-/// Of layers that see everything, and of those with a window: an object each in new files.
+/// Rotary settings of layers with full attention and of those with a window, one object each in new
+/// files.
 void parse_two_ropes(const ConfigFields& text, LlamaConfig* c) {
   text.number("rope_theta", 0, 1e15, &c->rope_theta);
   text.number("rope_local_base_freq", 0, 1e15, &c->local_rope_theta);
@@ -153,7 +154,7 @@ void parse_two_ropes(const ConfigFields& text, LlamaConfig* c) {
   }
 }
 
-/// Which layers have a window, where the file names each.
+/// The layers with a window, if the file lists them.
 void read_layer_types(const ConfigFields& text, LlamaConfig* c) {
   const char *key = "layer_types", *sliding = "sliding_attention";
   const Json* types = text.find(key);
@@ -172,7 +173,7 @@ bool any_slides(const LlamaConfig& c) {
   return std::ranges::find(c.slides, true) != c.slides.end();
 }
 
-/// Gemma's: all but each `sliding_window_pattern`th, where the file does not name them.
+/// Gemma: all layers except every `sliding_window_pattern`th, if the file does not list them.
 void parse_sliding_layers(const ConfigFields& text, LlamaConfig* c) {
   int64_t pattern = 6;
   text.integer("sliding_window_pattern", 1, kMaxLayers, &pattern);
@@ -198,9 +199,9 @@ void parse_gemma3(const ConfigFields& text, LlamaConfig* c) {
   parse_sliding_layers(text, c);
 }
 
-/// All of Mistral's layers have a window; of Qwen2's those from max_window_layers on, where the
-/// file says that there is one. Their angles are those of the other layers. A window as long as the
-/// context is none.
+/// In Mistral all layers have a window; in Qwen2 those from max_window_layers on, if the file
+/// enables it. Their rotary angles are those of the other layers. A window as long as the context
+/// has no effect.
 void parse_window(const ConfigFields& text, const std::string& type, LlamaConfig* c) {
   const char* key = "sliding_window";
   const bool qwen = type.starts_with("qwen2");
@@ -239,7 +240,7 @@ void parse_heads(const ConfigFields& text, const std::string& type, LlamaConfig*
   text.integer("head_dim", 2, kMaxHeadDim, &c->head_dim);
   if (type.starts_with("qwen2_5_vl") && c->head_dim != c->hidden / c->heads)
     text.fail("head_dim", std::to_string(c->head_dim),
-              "hidden_size / num_attention_heads, which such a model has whatever this says");
+              "hidden_size / num_attention_heads, which the model uses regardless of this field");
   if (c->head_dim % 2 != 0 || c->head_dim > kMaxHeadDim) {
     text.fail(
         "head_dim", std::to_string(c->head_dim),

@@ -1,6 +1,6 @@
-// What the text part of a config.json says of a Llama or of what was made of it (Mistral, Qwen2,
-// the decoders of Qwen2.5-VL and Qwen3-VL, Gemma 3), with transformers' defaults where it is silent
-// (old and new spellings). Plain data.
+// The text part of a config.json of a Llama or of a model derived from it (Mistral, Qwen2, the
+// decoders of Qwen2.5-VL and Qwen3-VL, Gemma 3), in old and new spellings, with the defaults of
+// transformers. Plain data.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,41 +12,40 @@
 namespace lft::llama {
 
 struct LlamaConfig {
-  std::string model_type = "llama";  // or another of parse_llama_config()'s
+  std::string model_type = "llama";  // or another type of parse_llama_config()
   int64_t hidden = 4096, intermediate = 11008, layers = 32, heads = 32, kv_heads = 32,
           head_dim = 128, vocab = 32000, max_positions = 2048;
   double rms_norm_eps = 1e-6, rope_theta = 10000;
   RopeScaling rope_scaling = {};
   bool attention_bias = false, mlp_bias = false, tie_embeddings = false;
-  bool qkv_bias = false;  // of q, k and v, but not of o (Qwen2); attention_bias is of all four
-  bool qk_norm = false;   // an RMSNorm on each head of q and of k (Qwen3)
+  bool qkv_bias = false;                    // on q, k and v (Qwen2); attention_bias: on o too
+  bool qk_norm = false;                     // an RMSNorm on each head of q and of k (Qwen3)
   std::vector<int64_t> mrope_section = {};  // pairs of a head that turn with time, height and
                                             // width; empty: a position is one number
-  bool mrope_interleaved = false;   // the three take turns (Qwen3-VL), or lie one after the other
-  std::string activation = "silu";  // of the MLP's gate: silu, gelu_pytorch_tanh
-  bool norms_add_one = false;       // norms multiply by 1 + w, and the embeddings by sqrt(hidden)
-  bool branch_norms = false;        // norms of what attention and MLP give, too
-  double query_scalar = 0;          // scores are divided by its root; 0: the head size
-  bool image_blocks = false;        // positions of one image see each other, not only backwards
-  std::vector<bool> slides = {};    // layers that see no more than `window` positions, themselves
-                                    // among them, by the local rotary angles; empty: none
+  bool mrope_interleaved = false;           // the three alternate (Qwen3-VL), or follow each other
+  std::string activation = "silu";          // of the MLP's gate: silu, gelu_pytorch_tanh
+  bool norms_add_one = false;     // norms multiply by 1 + w, and the embeddings by sqrt(hidden)
+  bool branch_norms = false;      // norms after attention and MLP, too
+  double query_scalar = 0;        // scores are divided by its root; 0: the head size
+  bool image_blocks = false;      // positions of one image see each other, not only backwards
+  std::vector<bool> slides = {};  // layers that see no more than `window` positions, themselves
+                                  // among them, by the local rotary angles; empty: none
   int64_t window = 0;
   double local_rope_theta = 10000;
   RopeScaling local_rope_scaling = {};
   bool has_qkv_bias() const { return attention_bias || qkv_bias; }
   bool slides_at(size_t layer) const { return layer < slides.size() && slides[layer]; }
-  /// Whether angles or masks of a sequence of `positions` depend on how long it is.
+  /// Whether rotary angles or masks depend on the length of the sequence, for at most `positions`.
   bool follows_length(int64_t positions) const {
     return rope_scaling.follows_length() || local_rope_scaling.follows_length() ||
            (!slides.empty() && window < positions);
   }
 };
 
-/// `types`: the values of model_type that the caller takes, of llama, mistral, qwen2,
+/// `types`: the values of model_type that the caller supports, from llama, mistral, qwen2,
 /// qwen2_5_vl_text, qwen2_5_vl (the same, flat in an old file), qwen3_vl_text and gemma3_text; the
-/// first where the file names none. Throws kInput naming the field for anything out of range
-/// (hidden 0, negative, heads that do not divide, 2^31, rope 0, ...), another model_type, or an
-/// unsupported activation or rope type.
+/// first is the default. Throws kInput naming the field for anything out of range, another
+/// model_type, or an unsupported activation or rope type.
 LlamaConfig parse_llama_config(const ConfigFields& fields,
                                const std::vector<std::string>& types = {"llama"});
 

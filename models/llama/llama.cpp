@@ -20,7 +20,7 @@
 namespace lft::llama {
 namespace {
 
-/// Rows of a [b, t, d] tensor by flat index: [k, d]; all of it where `rows` is undefined.
+/// The rows of a [b, t, d] tensor with these flat indices: [k, d]; all rows if `rows` is undefined.
 at::Tensor keep_rows(const at::Tensor& x_btd, const at::Tensor& rows_k) {
   return rows_k.defined() ? x_btd.flatten(0, 1).index_select(0, rows_k) : x_btd;
 }
@@ -45,7 +45,7 @@ void store_first(at::Tensor& held, const at::Tensor& fresh_bthe) {
   held.narrow(2, 0, fresh.size(2)).copy_(fresh);
 }
 
-/// Writes one position more in each row and returns what is held up to the last that is seen.
+/// Appends one position to each row and returns the cache up to the last visible position.
 at::Tensor store_next(at::Tensor& held, const at::Tensor& fresh_bthe, const LlamaPass& pass) {
   const int64_t seen = pass.cache_mask.size(3);
   grow(held, fresh_bthe.transpose(1, 2), seen);
@@ -54,8 +54,8 @@ at::Tensor store_next(at::Tensor& held, const at::Tensor& fresh_bthe, const Llam
   return held.narrow(2, 0, seen);
 }
 
-/// The LM head as call() runs it where no graph is built: a weight stored in another dtype is then
-/// cast a slice at a time.
+/// The LM head in a form for call() without a graph: a weight of another dtype is cast one slice at
+/// a time.
 class SlicedHead {
  public:
   explicit SlicedHead(const layers::Linear& head) : head_(head) {}
@@ -67,8 +67,8 @@ class SlicedHead {
   layers::Linear head_;
 };
 
-/// The stream with what layer `layer` is followed by at image positions added, where there is such:
-/// of all rows, or of those that the last layer kept.
+/// Adds the DeepStack features of layer `layer` to the stream at the image positions, if there are
+/// any: of all rows, or of those that the last layer kept.
 at::Tensor add_deep(const at::Tensor& x, const DecoderInput& input, int64_t layer,
                     const at::Tensor& rows_k) {
   if (layer >= static_cast<int64_t>(input.deepstack_features_kd.size())) return x;
@@ -97,14 +97,14 @@ int64_t most_held(const KvCache& cache) {
   return *std::max_element(cache.lengths.begin(), cache.lengths.end());
 }
 
-/// Of the token that comes next in each row.
+/// The position of the next token of each row.
 std::vector<int64_t> next_positions(const KvCache& cache) {
   std::vector<int64_t> next = cache.lengths;
   for (size_t row = 0; row < cache.offsets.size(); ++row) next[row] += cache.offsets[row];
   return next;
 }
 
-/// Which of a position's three numbers turns a pair: int64 [e / 2].
+/// The axis (time, height, width) that rotates each pair: int64 [e / 2].
 at::Tensor axes_of_pairs(const LlamaConfig& config) {
   const std::vector<int64_t>& section = config.mrope_section;
   std::vector<int64_t> axes(static_cast<size_t>(config.head_dim / 2), 0);
@@ -188,7 +188,7 @@ at::Tensor LlamaAttentionImpl::attend_to_cache(const at::Tensor& q_bthe, const a
   const auto index = static_cast<size_t>(layer);
   const at::Tensor keys = store_next(pass.cache->keys[index], k_bthe, pass),
                    values = store_next(pass.cache->values[index], v_bthe, pass);
-  // The heads of one key head see the same, as if they were so many queries of one head.
+  // The heads of one key head see the same keys, as if they were further queries of one head.
   const at::Tensor mixed =
       ops::attention(q_bthe.view({b, kv_heads_, heads_ / kv_heads_, head_dim_}), keys, values,
                      pass.cache_mask, /*causal=*/false);
@@ -361,7 +361,7 @@ Rotation LlamaModelImpl::rotation_by_length(const DecoderInput& input, const KvC
     }
     return {at::cat(cos), at::cat(sin)};
   }
-  /// `count` places of row `row` from `first` on, `real` of which are no padding.
+  /// `count` positions of row `row` from `first` on, `real` of which are not padding.
   const auto add_sequence = [&](int64_t row, int64_t first, int64_t count, int64_t real) {
     if (!input.positions_3bt.defined()) return add(table(count, real, local, device));
     const at::Tensor places = input.positions_3bt.narrow(1, row, 1).narrow(2, first, count);
@@ -447,7 +447,7 @@ LlamaPass LlamaModelImpl::make_pass(const DecoderInput& input, KvCache* cache, b
   pass.cache_places_b = at::tensor(cache->lengths, at::kLong).to(device);
   pass.cache_rows_b = at::arange(pass.cache_places_b.size(0), pass.cache_places_b.options());
   const at::Tensor positions = pass.cache_places_b.unsqueeze(1);
-  // Masked, what lies after a row's last position has a weight of exactly zero.
+  // Masked positions after the end of a row have a weight of exactly zero.
   const at::Tensor keys =
       at::arange(whole_key_steps(most_held(*cache) + 1), positions.options()).unsqueeze(0);
   at::Tensor seen = keys <= positions;

@@ -1,7 +1,7 @@
-// Llama (Touvron et al. 2023): RMSNorm, rotary positions, grouped-query attention, SwiGLU; and what
-// was made of it, up to Gemma 3 (Gemma team 2025): norms after attention and MLP, GELU, layers with
-// a window. Input is embeddings; ids belong to the caller. Shape letters: b batch, t positions, d
-// hidden, v vocabulary, k kept rows, h heads, e head_dim.
+// The Llama decoder (Touvron et al. 2023: RMSNorm, rotary positions, grouped-query attention,
+// SwiGLU) and models derived from it, up to Gemma 3 (Gemma team 2025: norms after attention and
+// MLP, GELU, sliding windows). Its input is embeddings, not token ids. Shape letters: b batch, t
+// positions, d hidden, v vocabulary, k kept rows, h heads, e head_dim.
 #pragma once
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -19,16 +19,16 @@
 
 namespace lft::llama {
 
-/// What a decoder reads, and where: padded rows, or packed sequences.
+/// The input of the decoder: padded rows, or packed sequences.
 struct DecoderInput {
   DecoderInput() = default;
   DecoderInput(at::Tensor embeds, std::shared_ptr<const ops::PackedSequences> sequences = nullptr)
       : embeds_btd(std::move(embeds)), packed(std::move(sequences)) {}
-  operator at::Tensor() const { return embeds_btd; }  // what hooks see of it
+  operator at::Tensor() const { return embeds_btd; }  // for observers of call()
 
   at::Tensor embeds_btd;
   std::shared_ptr<const ops::PackedSequences> packed;  // b is 1, t their total; null: padded
-  std::vector<int64_t> lengths;  // positions of each padded row that are no padding; empty: all
+  std::vector<int64_t> lengths;  // positions without padding in each row; empty: all
   at::Tensor positions_3bt;  // int64, for rotary embeddings of time, height and width, none above
                              // the token's place in its sequence; undefined: they are that place
   at::Tensor blocks_bt;  // int64 (CPU): positions of one block (0 or more) see each other; -1: in
@@ -38,37 +38,37 @@ struct DecoderInput {
   at::Tensor deep_places_k;   // flat in b * t, where the embeddings are
 };
 
-/// Rotary angles of the positions at hand: float32 [1 or b, t, e / 2].
+/// Rotary angles of the positions: float32 [1 or b, t, e / 2].
 struct Rotation {
   at::Tensor cos, sin;
 };
-/// What a layer needs to know of the pass: angles, packed sequences or the cache (neither: padded
-/// rows), and what is seen.
+/// The state of a pass that every layer reads: rotary angles, packed sequences or the cache
+/// (neither: padded rows), and masks.
 struct LlamaPass {
   Rotation rotation;
-  Rotation queries;  // scaled for the scores, too; undefined: `rotation`
+  Rotation queries;  // also scaled for the scores; undefined: `rotation`
   std::shared_ptr<const ops::PackedSequences> packed;  // b is 1, t their total
   KvCache* cache = nullptr;
   at::Tensor cache_mask;  // bool [b, 1, 1, s]: cached positions that are seen. Undefined: the
                           // sequences begin here
-  at::Tensor cache_rows_b, cache_places_b;  // int64: where what comes next goes in the cache
+  at::Tensor cache_rows_b, cache_places_b;  // int64: where new keys are written in the cache
   at::Tensor mask;                          // attention_mask(); undefined: causal
-  std::vector<at::Tensor> packed_masks;     // of each sequence; empty: all causal
+  std::vector<at::Tensor> packed_masks;     // one per sequence; empty: all causal
 };
 
 class LlamaAttentionImpl : public torch::nn::Module {
  public:
   LlamaAttentionImpl(const LlamaConfig& config, at::TensorOptions options,
                      at::TensorOptions linear_options);
-  /// Attention over all positions, then the output projection of `rows` (flat indices into b * t)
-  /// only; undefined: of all.
+  /// Attention over all positions; the output projection runs on `rows` only (flat indices into b *
+  /// t; undefined: all).
   at::Tensor forward(const ops::Normed& x_btd, const LlamaPass& pass, int64_t layer,
                      const at::Tensor& rows_k);
   layers::Linear q_proj{nullptr}, k_proj{nullptr}, v_proj{nullptr}, o_proj{nullptr};
-  layers::RmsNorm q_norm{nullptr}, k_norm{nullptr};  // of a head; null without config.qk_norm
+  layers::RmsNorm q_norm{nullptr}, k_norm{nullptr};  // per head; null without config.qk_norm
 
  private:
-  /// Of one position a row, which the cache keeps: [b, 1, h * e].
+  /// Attention of one position per row to the cached ones: [b, 1, h * e].
   at::Tensor attend_to_cache(const at::Tensor& q_bthe, const at::Tensor& k_bthe,
                              const at::Tensor& v_bthe, const LlamaPass& pass, int64_t layer) const;
   int64_t heads_, kv_heads_, head_dim_;
@@ -90,7 +90,7 @@ class LlamaLayerImpl : public torch::nn::Module {
  public:
   LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions options,
                  at::TensorOptions linear_options);
-  /// [b, t, d], or [k, d] where rows are given.
+  /// [b, t, d], or [k, d] if rows are given.
   at::Tensor forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer,
                      const at::Tensor& rows_k);
   layers::RmsNorm input_layernorm{nullptr}, post_attention_layernorm{nullptr};
@@ -106,29 +106,30 @@ class LlamaModelImpl : public torch::nn::Module {
  public:
   LlamaModelImpl(const LlamaConfig& config, at::TensorOptions options,
                  at::TensorOptions linear_options);
-  /// Normalised final states: [b, t, d], or [k, d] of `rows` (then the last layer runs its output
-  /// projection and MLP on them only).
+  /// Normalised final states: [b, t, d], or [k, d] of `rows`; then the last layer runs its output
+  /// projection and MLP on those only.
   at::Tensor forward(const DecoderInput& input, const at::Tensor& rows_k, KvCache* cache);
-  /// Makes the angles of positions below `count` now, so that no pass over so many has to.
+  /// Computes the angles of positions below `count` in advance, so that no later pass up to this
+  /// length does.
   void reserve_positions(int64_t count, at::Device device);
   layers::Embedding embed_tokens{nullptr};
   layers::Stack<LlamaLayer> layers;
   layers::RmsNorm norm{nullptr};
 
  private:
-  /// Of the layers that see everything, or of those with a window. `continues`: the cache holds the
-  /// positions before.
+  /// The pass of the layers with full attention, or of those with a window (`local`). `continues`:
+  /// the cache contains the previous positions.
   LlamaPass make_pass(const DecoderInput& input, KvCache* cache, bool continues, bool local);
-  /// `held`: what comes before the input; null: nothing.
+  /// `held`: the cache of the previous positions; null: none.
   Rotation rotation_of(const DecoderInput& input, const KvCache* held, bool local);
-  /// For sequences that begin here.
+  /// Adds the masks of sequences that start in this pass.
   void add_masks(const DecoderInput& input, bool local, LlamaPass& pass) const;
-  /// Of positions of three numbers, from a table of each position's angles.
+  /// The angles of three-component positions, from a table of the angles of each position.
   Rotation rotation_at(const Rotation& table, const at::Tensor& positions_3bt) const;
-  /// Of sequences whose angles depend on their length: each by itself, whatever it is batched or
-  /// packed with.
+  /// The angles of sequences whose angles depend on their length, computed for each sequence
+  /// separately, so that batching and packing do not change them.
   Rotation rotation_by_length(const DecoderInput& input, const KvCache* held, bool local) const;
-  /// Of positions 0 ... count - 1 of a sequence whose positions are below `length`.
+  /// The angles of positions 0 ... count - 1 of a sequence whose positions are below `length`.
   Rotation table(int64_t count, int64_t length, bool local, at::Device device) const;
   Rotation table_, local_table_;  // of positions 0..., grown on demand; not buffers, never saved
   LlamaConfig config_;
@@ -137,16 +138,16 @@ TORCH_MODULE(LlamaModel);
 
 class LlamaForCausalLmImpl : public torch::nn::Module {
  public:
-  /// linear_options: of the decoder layers' linear layers, which may be stored another way than the
-  /// rest.
+  /// linear_options: for the linear layers of the decoder, whose storage may differ from that of
+  /// the other parameters.
   LlamaForCausalLmImpl(const LlamaConfig& config, at::TensorOptions options,
                        at::TensorOptions linear_options);
-  /// With targets [k] (int64, one a kept row): their log-probabilities, float32 [k]. Without:
+  /// With targets [k] (int64, one per kept row): their log-probabilities, float32 [k]. Without:
   /// float32 logits [b, t, v] or [k, v].
   at::Tensor forward(const DecoderInput& input, const at::Tensor& rows_k,
                      const at::Tensor& targets_k, KvCache* cache);
   LlamaModel model{nullptr};
-  layers::Linear lm_head{nullptr};  // null where embeddings are tied
+  layers::Linear lm_head{nullptr};  // null if it is tied to the embedding
 };
 TORCH_MODULE(LlamaForCausalLm);
 

@@ -16,7 +16,7 @@ constexpr double kMostFactor = 1e6;
 
 bool is_zero(const Json* value) { return value != nullptr && value->is_number() && *value == 0; }
 
-/// A number above 0; 0 counts as left out, as in Python's `or`.
+/// A number above 0; 0 means absent, as in Python's `or`.
 void read_positive(const ConfigFields& rope, const char* key, double* value) {
   if (!is_zero(rope.find(key))) rope.number(key, 0, kMostFactor, value);
 }
@@ -29,7 +29,7 @@ void require(const ConfigFields& rope, const std::string& type,
   }
 }
 
-/// An original context that the text part names counts more than the scaling's own.
+/// An original context length in the text part takes precedence over that of the scaling.
 void read_context(const RopeSource& source, RopeScaling& scaling) {
   const char* key = "original_max_position_embeddings";
   scaling.original_max_positions = source.max_positions;
@@ -37,7 +37,7 @@ void read_context(const RopeSource& source, RopeScaling& scaling) {
   source.text.integer(key, 1, kMaxPositions, &scaling.original_max_positions);
 }
 
-/// The factor, or where the file has none how much longer the context is than it was.
+/// The factor, or by default the ratio of the context length to the original one.
 double read_factor(const RopeSource& source, RopeScaling& scaling) {
   scaling.factor = static_cast<double>(source.max_positions) /
                    static_cast<double>(scaling.original_max_positions);
@@ -136,8 +136,8 @@ at::Tensor yarn_frequencies(const RopeScaling& scaling, double theta, int64_t he
   return 1.0 / (scaling.factor * powers) * (1 - kept) + 1.0 / powers * kept;
 }
 
-/// The base grows with what the sequence is longer than the context; in float32 from there on, as
-/// in transformers, where the length is a tensor.
+/// The base grows with the length of the sequence beyond the context, in float32 as in
+/// transformers, where the length is a tensor.
 at::Tensor dynamic_frequencies(const RopeScaling& scaling, double theta, int64_t head_dim,
                                const at::Tensor& exponent, int64_t length) {
   const auto dim = static_cast<double>(head_dim),

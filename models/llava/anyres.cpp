@@ -24,17 +24,17 @@ int64_t whole(double value) {
 
 Size best_canvas(const Size& image, const std::vector<Size>& canvases) {
   Size best = canvases.front();
-  int64_t most = 0, least_beside = std::numeric_limits<int64_t>::max();
+  int64_t most = 0, least_padding = std::numeric_limits<int64_t>::max();
   for (const Size& canvas : canvases) {
     const double scale =
         std::min(ratio(canvas.width, image.width), ratio(canvas.height, image.height));
     const int64_t shown = std::min(times(image.width, scale) * times(image.height, scale),
                                    image.width * image.height);
-    const int64_t beside = canvas.width * canvas.height - shown;
-    if (shown < most || (shown == most && beside >= least_beside)) continue;
+    const int64_t padding = canvas.width * canvas.height - shown;
+    if (shown < most || (shown == most && padding >= least_padding)) continue;
     best = canvas;
     most = shown;
-    least_beside = beside;
+    least_padding = padding;
   }
   return best;
 }

@@ -71,7 +71,7 @@ class AnyresProcessor : public family::ImageProcessor {
     const family::ImageShape shape = plan(size).shape;
     const int64_t tile = fields_.vision.image_size;
     const Size canvas{shape.columns * tile, shape.rows * tile};
-    // Rows are resized one way, then the other; the canvas and the tiles are beside them.
+    // Rows are resized in one direction, then in the other; canvas and tiles are allocated, too.
     return 3 * (size.height * canvas.width + 2 * canvas.width * canvas.height) + shape.values();
   }
 
@@ -107,7 +107,7 @@ void check_rules(const family::ImageRules& rules) {
                                     .next = "leave data.image_fit out"});
   if (rules.min_pixels > 0 || rules.max_pixels > 0)
     throw Error(ErrorKind::kUsage,
-                {.what = "a number of pixels that this family has not",
+                {.what = "this family does not support bounds of pixels",
                  .where = "data.min_pixels, max_pixels",
                  .found = std::to_string(rules.max_pixels),
                  .expected = "the canvases that config.json says",
@@ -122,9 +122,9 @@ std::shared_ptr<const family::ImageProcessor> anyres_processor(const LlavaFields
   check_rules(rules);
   const char* key = "image_grid_pinpoints";
   const Json own = listed(fields.canvases);
-  if (const Json said = file.json.value(key, Json()); !said.is_null() && said != own)
-    file.fail("the processor's image_grid_pinpoints are not the model's", said.dump().substr(0, 80),
-              own.dump().substr(0, 80) + " (config.json)",
+  if (const Json stated = file.json.value(key, Json()); !stated.is_null() && stated != own)
+    file.fail("the processor's image_grid_pinpoints are not the model's",
+              stated.dump().substr(0, 80), own.dump().substr(0, 80) + " (config.json)",
               "the two files do not belong together; take the processor file of this model");
   for (const char* square : {"size", "crop_size"})
     check_square(file, square, fields.vision.image_size);

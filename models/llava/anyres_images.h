@@ -1,6 +1,5 @@
-// A photograph as LLaVA-NeXT and LLaVA-OneVision read it: the whole of it as one tile, then the
-// canvas it fits best cut into tiles, as transformers' processors (torchvision backend) make them,
-// all in uint8.
+// Image preprocessing of LLaVA-NeXT and LLaVA-OneVision: the whole image as one tile, then the best
+// canvas split into tiles, as the processors of transformers (torchvision backend) do, in uint8.
 #pragma once
 #include <memory>
 
@@ -10,8 +9,8 @@
 
 namespace lft::llava {
 
-/// OneVision reads the images of a row that has several of them padded to a square, one tile each.
-/// kUsage for an image_fit other than native, kInput for a file that does not fit the model.
+/// In a row with several images, OneVision pads each to a square of one tile. Throws kUsage for an
+/// image_fit other than native, kInput for a file that does not fit the model.
 std::shared_ptr<const family::ImageProcessor> anyres_processor(const LlavaFields& fields,
                                                                const family::ProcessorFile& file,
                                                                const family::ImageRules& rules);

@@ -71,7 +71,7 @@ void parse_tower(const ConfigFields& vision, LlavaFields* c) {
 void check_strategy(const ConfigFields& top, const LlavaFields& c, const std::string& strategy) {
   const char* key = "vision_feature_select_strategy";
   if (c.siglip && !c.select_full)
-    top.fail(key, strategy, "full: a SigLIP tower has no class position to leave out");
+    top.fail(key, strategy, "full: a SigLIP tower has no class position to drop");
   if (!c.siglip && c.select_full && c.kind != Kind::kLlava)
     top.fail(key, strategy, "default: without the class position, as tiles are joined by patches");
 }

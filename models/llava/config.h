@@ -1,5 +1,5 @@
-// What a LLaVA config.json says beside the decoder, with transformers' defaults where it is silent
-// (old and new spellings). Plain data.
+// The fields of the config.json of a LLaVA besides the decoder, in old and new spellings, with the
+// defaults of transformers. Plain data.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -12,32 +12,32 @@
 
 namespace lft::llava {
 
-/// LLaVA-1.5 and what differs from it in its images only.
+/// LLaVA-1.5, and the variants that preprocess images differently.
 enum class Kind { kLlava, kNext, kOneVision };
 
 struct LlavaFields : family::FamilyFields {
   Kind kind = Kind::kLlava;
   clip::ClipConfig vision;
-  bool siglip = false;                // the tower is SigLIP's, without a class position
-  bool siglip_head = false;           // and its checkpoint has the pooling head, which nothing uses
-  std::vector<image::Size> canvases;  // of kNext and kOneVision, in pixels
-  int64_t most_tiles = 0;             // features of more are shrunk to these; 0: never
+  bool siglip = false;                // a SigLIP tower, without a class position
+  bool siglip_head = false;           // the checkpoint contains the pooling head, which is unused
+  std::vector<image::Size> canvases;  // kNext, kOneVision: in pixels
+  int64_t most_tiles = 0;             // features of more tiles are reduced; 0: never
   std::vector<int64_t> vision_feature_layers = {-2};  // several: concatenated on the channel
   bool select_full = false;                           // strategy full keeps the CLS position
   bool projector_bias = true;
   std::string projector_activation = "gelu";
-  /// Of a tile.
+  /// Positions of a tile in the text.
   int64_t tile_positions() const {
     return vision.grid() * vision.grid() + (select_full && !siglip ? 1 : 0);
   }
   int64_t image_positions(const family::ImageShape& image) const;
-  /// Positions that the tower computes with, of a tile.
+  /// Positions of a tile in the vision tower.
   int64_t tower_positions() const { return vision.grid() * vision.grid() + (siglip ? 0 : 1); }
-  /// Layers of the tower that run.
+  /// The number of layers of the tower that run.
   int64_t used_layers() const;
 };
 
-/// Of a config that this family made.
+/// The fields of a config that this family parsed.
 const LlavaFields& fields(const family::ModelConfig& config);
 
 /// Throws kInput naming the field for anything out of range (hidden 0, negative, heads that do not

@@ -22,7 +22,8 @@ std::string unused_reason(const LlavaFields& own) {
   for (const int64_t layer : own.vision_feature_layers)
     layers += (layers.empty() ? "" : ", ") + std::to_string(layer);
   return "no output of it is used: with vision_feature_layer " + layers + " of " +
-         std::to_string(own.vision.layers) + " layers it lies after the last features that are";
+         std::to_string(own.vision.layers) +
+         " layers it comes after the last features that are used";
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ class SquareProcessor : public family::ImageProcessor {
                             ", which would become " + std::to_string(canvas.width) + "x" +
                             std::to_string(canvas.height),
                    .expected = "at most " + std::to_string(kMaxCanvas) + " pixels",
-                   .next = "cut the image to the part that matters"});
+                   .next = "crop the image to the relevant part"});
     }
     family::ImageShape shape = *fixed_shape();
     if (keeps_source_) shape.source = size;
@@ -155,7 +155,7 @@ class SquareProcessor : public family::ImageProcessor {
   }
 
   int64_t size_, positions_, tower_positions_, patch_;
-  bool keeps_source_;  // images of other shapes are beside it
+  bool keeps_source_;  // other images have other shapes
   Way way_;
   std::string fit_;
 };

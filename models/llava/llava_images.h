@@ -1,5 +1,5 @@
-// A photograph as LLaVA-1.5 reads it: one square, as transformers' LlavaImageProcessor,
-// CLIPImageProcessor and SiglipImageProcessor (torchvision backend) make it, all in uint8.
+// Image preprocessing of LLaVA-1.5: one square, as LlavaImageProcessor, CLIPImageProcessor and
+// SiglipImageProcessor of transformers (torchvision backend) do, in uint8.
 #pragma once
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -12,28 +12,28 @@
 
 namespace lft::llava {
 
-/// image_fit pad: mean colour to a square, then resize; crop: shortest side to size, centre crop,
-/// or stretched to the square where the file's processor does that; native: as the file's processor
-/// does. Antialiased bicubic. kUsage for another fit, kInput for a file whose square is not the
-/// tower's, or whose processor makes none.
+/// image_fit pad: padded to a square with the mean colour, then resized; crop: the shortest side
+/// resized and the centre cropped, or resized to the square if the file's processor does that;
+/// native: as the file's processor. Antialiased bicubic. Throws kUsage for another fit, kInput if
+/// the file's square is not the tower's or its processor makes none.
 std::shared_ptr<const family::ImageProcessor> square_processor(const LlavaFields& fields,
                                                                const family::ProcessorFile& file,
                                                                const family::ImageRules& rules);
 
-/// Padded to a square with the mean colour, for a model whose other images are cut into tiles.
+/// Pads to a square with the mean colour, for a model that splits other images into tiles.
 std::shared_ptr<const family::ImageProcessor> square_tiles(const LlavaFields& fields,
                                                            const family::ProcessorFile& file);
 
-/// The processor's square must be the vision tower's. `key` is crop_size or size; an object, a bare
-/// number, or nothing. Throws kInput.
+/// Throws kInput unless the processor's square is that of the vision tower. `key` is crop_size or
+/// size: an object, a number, or absent.
 void check_square(const family::ProcessorFile& file, const char* key, int64_t size);
 
 /// Whether the file's processor is SiglipImageProcessor; else it is CLIP's or LLaVA's.
 bool is_siglip(const nlohmann::json& file);
-/// Whether the file's processor makes a square of an image of any form.
+/// Whether the file's processor resizes an image to a square without keeping its aspect ratio.
 bool stretches(const nlohmann::json& file);
 
-/// What the file's processor normalises with where the file does not say.
+/// The mean and standard deviation of the file's processor if the file has none.
 struct Colours {
   const std::vector<float>&mean, &std;
 };

@@ -36,7 +36,7 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
   }
 };
 
-/// W + scale B A in float32, a tensor of its own.
+/// W + scale B A in float32, a new tensor.
 at::Tensor directions_oi(const ops::Weight& weight_oi, const at::Tensor& a_ri,
                          const at::Tensor& b_or, double scale) {
   const at::Tensor weight = weight_oi.to(at::kFloat);

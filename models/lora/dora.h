@@ -1,6 +1,6 @@
-// DoRA (Liu et al. 2024): W + scale B A gives a weight its directions, and a trained magnitude each
-// row's length: y = g (x W^T + scale x A^T B^T) + b with g = m / ||W + scale B A||, a norm a row
-// that counts as a constant in the backward pass (their section 4.3). Knows no model family.
+// DoRA (Liu et al. 2024): W + scale B A determines the direction of each row, a trained magnitude
+// its length: y = g (x W^T + scale x A^T B^T) + b with g = m / ||W + scale B A||. The norm of each
+// row is constant in the backward pass (section 4.3 of the paper). Independent of model families.
 #pragma once
 #include "models/layers/linear.h"
 #include "models/lora/inject.h"
@@ -8,8 +8,8 @@
 namespace lft::lora {
 
 /// Parameters "lora_A" [rank, in], "lora_B" [out, rank] and "lora_magnitude_vector" [out] are
-/// float32, uninitialised and frozen. Dropout is of the input of all but the plain layer, as in
-/// PEFT: y = x W^T + b + (g - 1) d W^T + g scale d A^T B^T with d = dropout(x).
+/// float32, uninitialised and frozen. Dropout applies to the input except for the base layer's, as
+/// in PEFT: y = x W^T + b + (g - 1) d W^T + g scale d A^T B^T with d = dropout(x).
 class DoraAdapter : public layers::LinearAdapter {
  public:
   DoraAdapter(const layers::LinearImpl& layer, const LoraOptions& options, double scale);
@@ -22,8 +22,8 @@ class DoraAdapter : public layers::LinearAdapter {
   double scale_, dropout_;
 };
 
-/// ||W + scale B A|| of each row, float32 [out], without a graph. The magnitude that leaves a layer
-/// as it is has this length at B = 0.
+/// ||W + scale B A|| of each row, float32 [out], without a graph. At B = 0 it is the initial
+/// magnitude.
 at::Tensor dora_norm_o(const ops::Weight& weight_oi, const at::Tensor& a_ri, const at::Tensor& b_or,
                        double scale);
 Variant dora_variant();

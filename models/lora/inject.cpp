@@ -156,7 +156,7 @@ std::vector<Trainable> make_trainable(torch::nn::Module& model,
     const std::string scope = scope_of(name);
     const bool adapter = name.find(kAdapterInfix) != std::string::npos;
     if (adapter && whole.count(scope) > 0) {
-      throw Error(ErrorKind::kUsage, {.what = "an adapter lies in a scope that is trained whole",
+      throw Error(ErrorKind::kUsage, {.what = "an adapter is in a scope that is fully fine-tuned",
                                       .where = "full, lora.targets",
                                       .found = canonical_parameter(name),
                                       .expected = "a scope in full or in lora.targets, not in both",

@@ -1,5 +1,5 @@
-// LoRA (Hu et al. 2021) and rsLoRA (Kalajdzievski 2023): y += scale * dropout(x) A^T B^T. Knows no
-// model family.
+// LoRA (Hu et al. 2021) and rsLoRA (Kalajdzievski 2023): y += scale * dropout(x) A^T B^T.
+// Independent of model families.
 #pragma once
 #include "models/layers/linear.h"
 #include "models/lora/inject.h"
@@ -11,7 +11,7 @@ namespace lft::lora {
 class LoraAdapter : public layers::LinearAdapter {
  public:
   LoraAdapter(const layers::LinearImpl& layer, const LoraOptions& options, double scale);
-  /// Of these values, without dropout.
+  /// An adapter with these values, without dropout.
   LoraAdapter(const at::Tensor& a_ri, const at::Tensor& b_or, double scale);
   at::Tensor forward(const at::Tensor& x, const ops::Weight& weight_oi,
                      const at::Tensor& bias_o) override;
@@ -27,7 +27,7 @@ class LoraAdapter : public layers::LinearAdapter {
   at::Tensor a_ri, b_or;
 
  private:
-  /// Of this call.
+  /// The mask of the running call.
   ops::LowRank update() const;
   ops::LowRank update_with(const ops::DropoutMask& mask) const {
     return {a_ri, b_or, scale_, mask, a_shadow_, b_shadow_};

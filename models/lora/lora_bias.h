@@ -1,11 +1,11 @@
-// LoRA with a bias after B, as PEFT's lora_bias: y += scale (dropout(x) A^T B^T + b). Knows no
-// model family.
+// LoRA with a bias after B, as lora_bias in PEFT: y += scale (dropout(x) A^T B^T + b). Independent
+// of model families.
 #pragma once
 #include "models/lora/lora.h"
 
 namespace lft::lora {
 
-/// LoRA's parameters, and "lora_B_bias" [out], float32, uninitialised and frozen.
+/// The parameters of LoRA and "lora_B_bias" [out], float32, uninitialised and frozen.
 class LoraBiasAdapter : public LoraAdapter {
  public:
   LoraBiasAdapter(const layers::LinearImpl& layer, const LoraOptions& options, double scale);

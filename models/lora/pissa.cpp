@@ -25,7 +25,7 @@ LoraOptions saved_pissa_options(const LoraOptions& options) {
 void PissaAdapter::begin(layers::LinearImpl& layer) {
   if (layer.device().is_meta()) return;
   if (layer.weight.is_meta()) {
-    refuse(ErrorKind::kUsage, "PiSSA changes the weight of a layer, and this one is codes",
+    refuse(ErrorKind::kUsage, "PiSSA changes the weight of a layer, and this one is quantized",
            "lora.variant: pissa", "model.base_dtype: nf4 or fp8", "a weight in bf16, fp16 or fp32",
            "set another model.base_dtype, or lora.variant: lora");
   }

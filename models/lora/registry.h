@@ -1,4 +1,4 @@
-// Every adapter variant by the name a recipe gives it. A new variant: its file pair, and one line
+// All adapter variants by their names in a recipe. A new variant needs its file pair and one line
 // in registry.cpp.
 #pragma once
 #include <string>
@@ -11,11 +11,11 @@ namespace lft::lora {
 
 /// In the order of registration: plain LoRA first.
 const std::vector<Variant>& variants();
-/// Throws kUsage for an unknown variant, naming those there are.
+/// Throws kUsage for an unknown variant and lists the known ones.
 const Variant& find_variant(const std::string& name);
 /// The tensors of all variants, each name once.
 const std::vector<AdapterTensor>& adapter_tensors();
-/// Those beyond A and B.
+/// The tensors of the variant besides A and B.
 std::vector<AdapterTensor> further_tensors(const Variant& variant);
 
 }  // namespace lft::lora

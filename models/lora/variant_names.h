@@ -1,4 +1,4 @@
-// The names of the adapter variants and a line about them, for who knows no torch.
+// The names of the adapter variants and their help text, without a torch dependency.
 #pragma once
 #include <string>
 #include <vector>
@@ -6,7 +6,7 @@
 namespace lft::lora {
 
 std::vector<std::string> variant_names();
-/// "lora: ...; rslora: ...", one part a variant.
+/// "lora: ...; rslora: ...", one part per variant.
 const std::string& variants_help();
 
 }  // namespace lft::lora

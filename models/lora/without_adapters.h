@@ -1,4 +1,4 @@
-// The base alone, for as long as it is looked at.
+// The model without its adapters, for a scope.
 #pragma once
 #include <memory>
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace lft::lora {
 
-/// Takes every adapter out of its layer for its lifetime; one that changed the weight under it
-/// makes room for one as it started.
+/// Removes every adapter for its lifetime. An adapter that changed the weight of its layer is
+/// replaced by one in its initial state.
 class WithoutAdapters {
  public:
   explicit WithoutAdapters(torch::nn::Module& model);

@@ -1,4 +1,4 @@
-// What training minimises: the one place where log-probabilities become a loss. Shape letter: k
+// The training objective: the one place where log-probabilities become a loss. Shape letter: k
 // supervised tokens of a batch, in row-major order of its labels.
 #pragma once
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
-// What the config.json of a Qwen2.5-VL or a dense Qwen3-VL says beside the decoder, with
-// transformers' defaults where it is silent (old and new spellings). Plain data.
+// The fields of the config.json of a Qwen2.5-VL or a dense Qwen3-VL besides the decoder, in old and
+// new spellings, with the defaults of transformers. Plain data.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -10,8 +10,8 @@
 
 namespace lft::qwen_vl {
 
-/// PEFT saves parts of the tower whole by the names of blocks and mergers (modules_of_scope), which
-/// are listed up to these numbers; published models have 32 and 3.
+/// PEFT saves fully fine-tuned parts of the tower by names of blocks and mergers
+/// (modules_of_scope), which are listed up to these numbers; published models have 32 and 3.
 constexpr int64_t kMostBlocks = 64, kMostDeepBlocks = 3;
 
 enum class Generation { k2_5, k3 };
@@ -22,16 +22,16 @@ struct VisionConfig {
           out = 3584;
   double rope_theta = 10000;
   std::string activation = "silu";
-  // Of Qwen2.5-VL.
+  // Qwen2.5-VL only.
   int64_t window = 112;  // in pixels
   std::vector<int64_t> full_blocks = {7, 15, 23, 31};
-  // Of Qwen3-VL.
+  // Qwen3-VL only.
   int64_t positions = 2304;  // learned, on a square grid
   std::vector<int64_t> deep_blocks = {8, 16, 24};
 
   int64_t head_dim() const { return hidden / heads; }
-  int64_t merged() const { return hidden * merge * merge; }  // features of the patches merged
-  int64_t side() const { return patch * merge; }             // pixels of what is one position
+  int64_t merged() const { return hidden * merge * merge; }  // features of merged patches
+  int64_t side() const { return patch * merge; }             // pixels per side of a position
   bool gated() const { return generation == Generation::k2_5; }
 };
 
@@ -39,7 +39,7 @@ struct QwenVlFields : family::FamilyFields {
   VisionConfig vision;
 };
 
-/// Of a config that this family made.
+/// The fields of a config that this family parsed.
 const VisionConfig& vision_of(const family::ModelConfig& config);
 
 /// Throws kInput naming the field for anything out of range, or a part of another generation.

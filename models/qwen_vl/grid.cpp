@@ -82,7 +82,7 @@ Corners corners_of(const at::Tensor& places_2s, const std::vector<Grid>& grids, 
   const at::Tensor sizes_2n =
       at::stack({at::tensor(heights, at::kLong), at::tensor(widths, at::kLong)});
   const at::Tensor sizes_2s = sizes_2n.repeat_interleave(at::tensor(patches, at::kLong), 1);
-  // The first patch lies on the first position of the learned grid, the last on the last.
+  // The first patch is at the first position of the learned grid, the last at the last.
   const at::Tensor at_2s = places_2s.to(at::kFloat) * static_cast<double>(side - 1) /
                            (sizes_2s - 1).clamp_min(1).to(at::kFloat);
   const at::Tensor below = at_2s.floor(), share = at_2s - below;

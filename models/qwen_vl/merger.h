@@ -1,6 +1,6 @@
-// What makes one position of the decoder of merge x merge patches, and of Qwen3-VL the features for
-// its first decoder layers (DeepStack, Meng et al. 2024, arXiv 2406.04334). Shape letters: s
-// patches, k positions.
+// Merges merge x merge patches into one position of the decoder; in Qwen3-VL also into features for
+// its first layers (DeepStack, Meng et al. 2024, arXiv 2406.04334). Shape letters: s patches, k
+// positions.
 #pragma once
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -13,7 +13,7 @@
 
 namespace lft::qwen_vl {
 
-/// Qwen2.5-VL's two layers, with the names that its checkpoints give them: 0 and 2.
+/// The two layers of Qwen2.5-VL's merger, named 0 and 2 as in its checkpoints.
 class MergerMlpImpl : public torch::nn::Module {
  public:
   MergerMlpImpl(const VisionConfig& config, at::TensorOptions options);
@@ -22,10 +22,10 @@ class MergerMlpImpl : public torch::nn::Module {
 };
 TORCH_MODULE(MergerMlp);
 
-/// A norm and two layers.
+/// A norm and two linear layers.
 class PatchMergerImpl : public torch::nn::Module {
  public:
-  /// `after`: the norm is of the patches merged, not of each.
+  /// `after`: the norm is applied to merged patches instead of single ones.
   PatchMergerImpl(const VisionConfig& config, at::TensorOptions options, bool after);
   at::Tensor forward(const at::Tensor& x_sd);               // [k, out]
   VisionNorm norm;                                          // "ln_q" in Qwen2.5-VL
@@ -41,11 +41,11 @@ TORCH_MODULE(PatchMerger);
 class ProjectorImpl : public torch::nn::Module {
  public:
   ProjectorImpl(const VisionConfig& config, at::TensorOptions options);
-  /// The tower's states -> the features of the decoder's positions, and after them those for its
-  /// first layers: [k, out] each.
+  /// Maps the states of the tower to the features of the decoder's positions, followed by those for
+  /// its first layers: [k, out] each.
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& states_sd);
   PatchMerger merger{nullptr};
-  layers::Stack<PatchMerger> deepstack_merger_list;  // null where there is none
+  layers::Stack<PatchMerger> deepstack_merger_list;  // null in Qwen2.5-VL
 };
 TORCH_MODULE(Projector);
 

@@ -11,7 +11,7 @@
 namespace lft::qwen_vl {
 namespace {
 
-/// Where a sequence lies in a batch, flat in b * t.
+/// The range of a sequence in a batch, as flat indices into b * t.
 struct Span {
   int64_t begin, end;
 };
@@ -54,7 +54,7 @@ class Writer {
           std::find_if(from, ids_ + span.end, [&](int64_t id) { return id != image_token_; }) -
           from;
       if (together < grid.patches()) {
-        throw Error(ErrorKind::kInput, {.what = "an image's positions do not lie together",
+        throw Error(ErrorKind::kInput, {.what = "the positions of an image are not contiguous",
                                         .where = {},
                                         .found = std::to_string(together) + " positions",
                                         .expected = std::to_string(grid.patches()),

@@ -1,5 +1,5 @@
-// Qwen2.5-VL and Qwen3-VL: a vision transformer for images of any size -> merger -> decoder with
-// positions of time, height and width.
+// Qwen2.5-VL and Qwen3-VL: a vision transformer for images of any size, a merger, and a decoder
+// with positions of time, height and width.
 #pragma once
 #include "models/family/model.h"
 #include "models/qwen_vl/merger.h"
@@ -8,7 +8,7 @@ namespace lft::qwen_vl {
 
 class QwenVlImpl : public family::ModelImpl {
  public:
-  /// Parameters of `dtype` on `device`, uninitialised and frozen.
+  /// Parameters have `dtype` and are on `device`, uninitialised and frozen.
   QwenVlImpl(const family::ModelConfig& config, at::ScalarType dtype, at::Device device,
              ops::BaseStorage storage = ops::BaseStorage::kDense);
 
@@ -19,8 +19,8 @@ class QwenVlImpl : public family::ModelImpl {
   Projector multi_modal_projector{nullptr};
 
  protected:
-  /// Text goes on by one; an image's positions have one time, and the rows and columns of its grid;
-  /// what follows it begins after the longer of the two. Undefined where there is no image.
+  /// Positions of text increase by one. Those of an image have one time and the rows and columns of
+  /// its grid; the text after it continues after the larger of the two. Undefined without images.
   at::Tensor positions(const family::Batch& batch) const override;
 };
 TORCH_MODULE(QwenVl);

@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 
 constexpr int64_t kMostPixels = 1ll << 28;  // 16384 x 16384
 
-/// The file's `size`, or the two numbers of its own that older files have, which go before it.
+/// The file's `size`, or the two fields of older files, which take precedence.
 PixelBounds bounds_of(const family::ProcessorFile& file, const PixelBounds& silent) {
   PixelBounds bounds = silent;
   const Json size = file.json.value("size", Json::object());
@@ -104,7 +104,7 @@ Size native_size(const Size& size, int64_t side, const PixelBounds& bounds) {
                  .where = "image_fit native",
                  .found = std::to_string(size.width) + "x" + std::to_string(size.height),
                  .expected = "one side at most 200 times the other",
-                 .next = "cut the image to the part that matters"});
+                 .next = "crop the image to the relevant part"});
   }
   const auto of = static_cast<double>(side), least = static_cast<double>(bounds.least),
              most = static_cast<double>(bounds.most);
@@ -148,7 +148,7 @@ std::shared_ptr<const family::ImageProcessor> native_processor(const VisionConfi
   if (bounds.least > bounds.most) {
     const bool own = rules.min_pixels <= 0 && rules.max_pixels <= 0;
     throw Error(own ? ErrorKind::kInput : ErrorKind::kUsage,
-                {.what = "the least number of an image's pixels is above the most",
+                {.what = "the minimum number of pixels of an image is above the maximum",
                  .where = (own ? "" : "data.min_pixels and data.max_pixels, over ") + file.where +
                           ": min_pixels and max_pixels, or size",
                  .found = std::to_string(bounds.least) + " and " + std::to_string(bounds.most),

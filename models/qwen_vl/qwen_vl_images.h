@@ -1,6 +1,6 @@
-// A photograph as Qwen2.5-VL and Qwen3-VL read it: in its own form, its sides brought to multiples
-// of what is one position and its pixels between two bounds, as transformers' Qwen2VLImageProcessor
-// (torchvision backend) makes it, all in uint8.
+// Image preprocessing of Qwen2.5-VL and Qwen3-VL: the aspect ratio is kept, the sides become
+// multiples of a position and the number of pixels is bounded, as Qwen2VLImageProcessor of
+// transformers (torchvision backend) does, in uint8.
 #pragma once
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -11,21 +11,21 @@
 
 namespace lft::qwen_vl {
 
-/// What stands in the text for an image.
+/// The text of an image.
 constexpr char kImageText[] = "<|vision_start|><|image_pad|><|vision_end|>";
 
-/// image_fit native. Antialiased bicubic. kUsage for another fit or bounds that cross, kInput for a
-/// file whose patches are not the tower's.
+/// image_fit native; antialiased bicubic. Throws kUsage for another fit or contradictory bounds,
+/// kInput for a file whose patches are not the tower's.
 std::shared_ptr<const family::ImageProcessor> native_processor(const VisionConfig& vision,
                                                                const family::ProcessorFile& file,
                                                                const family::ImageRules& rules);
 
-/// `file`, an object, with the rules' bounds instead of its own, where the rules have any.
+/// The object `file` with the bounds of the rules, if they have any.
 nlohmann::json with_bounds(const VisionConfig& vision, const nlohmann::json& file,
                            const family::ImageRules& rules);
 
-/// The size that an image of `size` is brought to: sides multiples of `side`, pixels within the
-/// bounds. kInput where one side is more than 200 times the other.
+/// The size of an image after resizing: sides are multiples of `side`, the number of pixels is
+/// within the bounds. Throws kInput if one side is more than 200 times the other.
 struct PixelBounds {
   int64_t least, most;
 };

@@ -170,7 +170,7 @@ std::vector<at::Tensor> VisionTowerImpl::forward(const at::Tensor& pixels,
     x = layers::recomputes(i) ? layers::recompute(*block, x, run) : run(x);
     if (config_.generation != Generation::k3 || !among(config_.deep_blocks, i)) continue;
     states.push_back(x);
-    // A node of its own: what the next block gives back is added up there, as where it is
+    // A separate node: the gradient of the next block is added up there, as where it is
     // recomputed, and the sum has the same bits.
     x = x.view(x.sizes());
   }

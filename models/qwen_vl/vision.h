@@ -1,5 +1,5 @@
 // The vision transformers of Qwen2.5-VL (Bai et al. 2025, arXiv 2502.13923) and Qwen3-VL: patches
-// of images of any size, 2-D rotary positions, attention within an image or within windows of it.
+// of images of any size, 2-D rotary positions, attention within an image or within its windows.
 // Shape letters: s patches of all images, d hidden.
 #pragma once
 #include <torch/nn/module.h>
@@ -16,15 +16,15 @@
 
 namespace lft::qwen_vl {
 
-/// What a block needs to know of the pass.
+/// The state of a pass that every block reads.
 struct VisionPass {
   at::Tensor cos, sin;                                     // [1, s, e / 2]
   std::shared_ptr<const ops::PackedSequences> of_windows;  // null: all blocks attend to the image
   std::shared_ptr<const ops::PackedSequences> of_images;
 };
 
-/// The convolution over a patch and two frames. A photograph's two frames are equal: their kernels
-/// are added.
+/// The convolution over a patch and two frames. The two frames of a photograph are equal, so their
+/// kernels are added.
 class PatchProjectionImpl : public torch::nn::Module {
  public:
   PatchProjectionImpl(const VisionConfig& config, at::TensorOptions options);
@@ -53,7 +53,7 @@ class VisionAttentionImpl : public torch::nn::Module {
 };
 TORCH_MODULE(VisionAttention);
 
-/// SwiGLU in Qwen2.5-VL, two layers in Qwen3-VL; the others are null.
+/// SwiGLU in Qwen2.5-VL, two linear layers in Qwen3-VL; the other members are null.
 class VisionMlpImpl : public torch::nn::Module {
  public:
   VisionMlpImpl(const VisionConfig& config, at::TensorOptions options);
@@ -66,11 +66,11 @@ class VisionMlpImpl : public torch::nn::Module {
 };
 TORCH_MODULE(VisionMlp);
 
-/// An RMSNorm in Qwen2.5-VL, a LayerNorm in Qwen3-VL: one is null.
+/// An RMSNorm in Qwen2.5-VL, a LayerNorm in Qwen3-VL; the other one is null.
 struct VisionNorm {
   layers::RmsNorm rms{nullptr};
   layers::LayerNorm layer{nullptr};
-  /// Of `size` features, as a child of `parent`.
+  /// Registers a norm of `size` features as a child of `parent`.
   void make(torch::nn::Module& parent, const char* name, const VisionConfig& config, int64_t size,
             at::TensorOptions options);
   at::Tensor run(const char* name, const at::Tensor& x) const;
@@ -90,8 +90,8 @@ TORCH_MODULE(VisionBlock);
 class VisionTowerImpl : public torch::nn::Module {
  public:
   VisionTowerImpl(const VisionConfig& config, at::TensorOptions options);
-  /// Pixels of all images, each [c, height, width] after the other -> the last block's states [s,
-  /// d] in the order of grid.h, and after them those of config.deep_blocks.
+  /// Maps the pixels of all images, each [c, height, width] after the other, to the states of the
+  /// last block [s, d] in the order of grid.h, followed by those after config.deep_blocks.
   std::vector<at::Tensor> forward(const at::Tensor& pixels, const std::vector<Grid>& grids);
   PatchEmbed patch_embed{nullptr};
   layers::Embedding pos_embed{nullptr};  // of Qwen3-VL

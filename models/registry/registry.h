@@ -1,4 +1,4 @@
-// The families that lft reads, by the model_type of a config.json.
+// The supported model families, by the model_type of a config.json.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -8,16 +8,16 @@
 
 namespace lft::registry {
 
-/// Every model_type that is read.
+/// All supported model types.
 std::vector<std::string> model_types();
-/// Null where no family reads it.
+/// Null if the type is not supported.
 const family::Family* find_family(const std::string& model_type);
-/// By the family of its model_type. Throws kInput, listing what lft reads, for another; and what
-/// the family refuses.
+/// Parses with the family of its model_type. Throws kInput for another one, listing the supported
+/// types, and for everything that the family rejects.
 family::ModelConfig parse_config(const nlohmann::json& config, const std::string& where);
 
-/// The first that knows most of these PEFT keys' module parts; what families share (a decoder's
-/// layers in dialect D2) has the same canonical names in all of them.
+/// The family that recognises the most module parts of these PEFT keys. Names that families share
+/// (the layers of a decoder in dialect D2) have the same canonical names in all of them.
 const family::Family& family_of_peft_names(const std::vector<std::string>& names);
 
 }  // namespace lft::registry

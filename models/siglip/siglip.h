@@ -1,6 +1,6 @@
-// SigLIP's vision transformer (Zhai et al. 2023): no class token, learned positions, layers as
-// CLIP's. Idefics3, SmolVLM and Gemma 3 read its last hidden states after a norm, LLaVA those of
-// chosen layers. Shape letters: n tiles, s positions, d hidden, c channels, h w pixels.
+// SigLIP's vision transformer (Zhai et al. 2023): no class token, learned positions, CLIP's layers.
+// Idefics3, SmolVLM and Gemma 3 use its last hidden states after a norm, LLaVA those of selected
+// layers. Shape letters: n tiles, s positions, d hidden, c channels, h w pixels.
 #pragma once
 #include "models/clip/clip.h"
 
@@ -15,8 +15,8 @@ class SiglipPatchEmbeddingImpl : public torch::nn::Module {
 };
 TORCH_MODULE(SiglipPatchEmbedding);
 
-/// Which learned position a whole tile's patch has: its own, row by row, or the bucket that its
-/// fractional coordinates fall in, which rounding makes another one here and there (Idefics3).
+/// The learned position of a patch: its index, or the bucket of its fractional coordinates, which
+/// differs for some patches because of rounding (Idefics3).
 enum class Places { kRowByRow, kBucketed };
 
 class SiglipEmbeddingsImpl : public torch::nn::Module {
@@ -31,22 +31,22 @@ class SiglipEmbeddingsImpl : public torch::nn::Module {
 };
 TORCH_MODULE(SiglipEmbeddings);
 
-/// Pools the hidden states to one vector for contrasting with a text. No vision-language model asks
-/// for it; its weights are there because checkpoints have them.
+/// Pools the hidden states to one vector. Vision-language models do not use it; it exists because
+/// checkpoints contain its weights.
 class SiglipHeadImpl : public torch::nn::Module {
  public:
   SiglipHeadImpl(const clip::ClipConfig& config, at::TensorOptions options);
 };
 TORCH_MODULE(SiglipHead);
 
-/// Of whole tiles of image_size: what a smaller image would need, a mask, is not there.
+/// Supports only whole tiles of image_size: there is no mask for smaller images.
 class SiglipVisionImpl : public torch::nn::Module {
  public:
   SiglipVisionImpl(const clip::ClipConfig& config, at::TensorOptions options, Places places,
                    bool has_head);
   /// The last hidden states after the norm: [n, grid * grid, d].
   at::Tensor forward(const at::Tensor& pixels_nchw);
-  /// The states before layer i for every i in `feature_layers`, as clip::ClipEncoder gives them.
+  /// The states before layer i for every i in `feature_layers`, as in clip::ClipEncoder.
   std::vector<at::Tensor> forward(const at::Tensor& pixels_nchw,
                                   const std::vector<int64_t>& feature_layers);
   SiglipEmbeddings embeddings{nullptr};
@@ -58,13 +58,13 @@ class SiglipVisionImpl : public torch::nn::Module {
 };
 TORCH_MODULE(SiglipVision);
 
-/// SigLIP as LLaVA and Gemma 3 name it, in the place of a CLIP tower.
+/// SigLIP under the names that LLaVA and Gemma 3 use, instead of a CLIP tower.
 class SiglipTowerImpl : public torch::nn::Module {
  public:
   SiglipTowerImpl(const clip::ClipConfig& config, at::TensorOptions options, bool has_head);
-  /// As SiglipVision's.
+  /// As in SiglipVision.
   at::Tensor forward(const at::Tensor& pixels_nchw);
-  /// As clip::ClipVision.
+  /// As in clip::ClipVision.
   std::vector<at::Tensor> forward(const at::Tensor& pixels_nchw,
                                   const std::vector<int64_t>& feature_layers);
   SiglipVision vision_model{nullptr};
@@ -74,8 +74,9 @@ class SiglipTowerImpl : public torch::nn::Module {
 };
 TORCH_MODULE(SiglipTower);
 
-/// Positions of a whole tile's patches by their fractional coordinates, as Idefics3 buckets them:
-/// int64 [grid * grid]. Float32, so that what rounding does to a boundary is transformers' too.
+/// The positions of the patches of a whole tile by the buckets of their fractional coordinates, as
+/// in Idefics3: int64 [grid * grid]. Computed in float32, so that rounding at bucket boundaries is
+/// the same as in transformers.
 at::Tensor bucketed_positions(int64_t grid);
 
 }  // namespace lft::siglip

@@ -1,5 +1,5 @@
-// What the config.json of a SmolVLM or an Idefics3 says beside the decoder, with transformers'
-// defaults where it is silent. Plain data.
+// The fields of the config.json of a SmolVLM or an Idefics3 besides the decoder, with the defaults
+// of transformers. Plain data.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -10,14 +10,14 @@
 namespace lft::smolvlm {
 
 struct SmolVlmFields : family::FamilyFields {
-  clip::ClipConfig vision;  // of the SigLIP tower, whose layers are CLIP's
-  int64_t scale = 2;        // so many patches in each direction become one position
+  clip::ClipConfig vision;  // a SigLIP tower, whose layers are CLIP's
+  int64_t scale = 2;        // scale x scale patches become one position
   int64_t tile_positions() const {
-    return vision.grid() / scale * (vision.grid() / scale);  // of a tile, in the text
+    return vision.grid() / scale * (vision.grid() / scale);  // positions of a tile in the text
   }
 };
 
-/// Of a config that this family made.
+/// The fields of a config that this family parsed.
 const SmolVlmFields& fields(const family::ModelConfig& config);
 
 /// Throws kInput naming the field for anything out of range. `where` is the file's path for the

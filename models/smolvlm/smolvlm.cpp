@@ -46,7 +46,7 @@ at::Tensor ConnectorImpl::forward(const at::Tensor& features_nsd) {
   const int64_t tiles = features_nsd.size(0), d = features_nsd.size(2);
   const auto side = static_cast<int64_t>(std::lround(std::sqrt(features_nsd.size(1)))),
              fewer = side / scale_;
-  // [n, rows, scale, columns, scale, d]: the patches of a position lie row by row.
+  // [n, rows, scale, columns, scale, d]: the patches of a position are in row-major order.
   const at::Tensor together = features_nsd.reshape({tiles, fewer, scale_, fewer, scale_, d})
                                   .permute({0, 1, 3, 2, 4, 5})
                                   .reshape({tiles, fewer * fewer, scale_ * scale_ * d});

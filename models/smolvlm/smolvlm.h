@@ -1,5 +1,5 @@
 // SmolVLM (Marafioti et al. 2025) and Idefics3 (Laurencon et al. 2024): SigLIP over tiles of an
-// image -> pixel shuffle and one linear layer -> Llama. Shape letters: n tiles, s patches, d
+// image, pixel shuffle and one linear layer, and Llama. Shape letters: n tiles, s patches, d
 // hidden.
 #pragma once
 #include "models/family/model.h"
@@ -16,7 +16,7 @@ class ProjectionImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Projection);
 
-/// scale x scale patches become one position: their features beside each other, projected.
+/// The features of scale x scale patches are concatenated and projected to one position.
 class ConnectorImpl : public torch::nn::Module {
  public:
   ConnectorImpl(const family::ModelConfig& config, at::TensorOptions options);
@@ -30,7 +30,7 @@ TORCH_MODULE(Connector);
 
 class SmolVlmImpl : public family::ModelImpl {
  public:
-  /// Parameters of `dtype` on `device`, uninitialised and frozen.
+  /// Parameters have `dtype` and are on `device`, uninitialised and frozen.
   SmolVlmImpl(const family::ModelConfig& config, at::ScalarType dtype, at::Device device,
               ops::BaseStorage storage = ops::BaseStorage::kDense);
 

@@ -183,7 +183,7 @@ std::shared_ptr<const family::ImageProcessor> tile_processor(const SmolVlmFields
     throw Error(
         ErrorKind::kUsage,
         {.what = rules.fit != "native" ? "unknown image fit"
-                                       : "a number of pixels that this family has not",
+                                       : "this family does not support bounds of pixels",
          .where = rules.fit != "native" ? "data.image_fit" : "data.min_pixels, max_pixels",
          .found =
              rules.fit != "native" ? "\"" + rules.fit + "\"" : std::to_string(rules.max_pixels),
@@ -193,9 +193,9 @@ std::shared_ptr<const family::ImageProcessor> tile_processor(const SmolVlmFields
                      : "set size.longest_edge in a copy of the model's processor file"});
   }
   const int64_t tile = fields.vision.image_size;
-  if (const int64_t said = longest_of(file, "max_image_size", tile); said != tile) {
+  if (const int64_t stated = longest_of(file, "max_image_size", tile); stated != tile) {
     file.fail("the processor's max_image_size is not the model's image_size",
-              "longest_edge " + std::to_string(said),
+              "longest_edge " + std::to_string(stated),
               "vision_config.image_size " + std::to_string(tile),
               "the two files do not belong together; take the processor file of this model");
   }

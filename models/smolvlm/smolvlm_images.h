@@ -1,5 +1,5 @@
-// A photograph as SmolVLM and Idefics3 read it: tiles and the whole, as transformers' processors
-// make them with Pillow, all in uint8.
+// Image preprocessing of SmolVLM and Idefics3: tiles and the whole image, as the processors of
+// transformers do with Pillow, in uint8.
 #pragma once
 #include <memory>
 #include <vector>
@@ -10,7 +10,8 @@
 
 namespace lft::smolvlm {
 
-/// kUsage for another image_fit than native, kInput for a file whose tiles are not the tower's.
+/// Throws kUsage for another image_fit than native, kInput for a file whose tiles are not the
+/// tower's.
 std::shared_ptr<const family::ImageProcessor> tile_processor(const SmolVlmFields& fields,
                                                              const family::ProcessorFile& file,
                                                              const family::ImageRules& rules);

@@ -1,5 +1,5 @@
-// A frozen weight that stays in its file and is read at each use, for a pass over a model that
-// memory need not hold. Reading costs far more than a small product: not for training.
+// A frozen weight that is read from its file at every use, for a pass over a model that does not
+// fit into memory. Reading takes much longer than a small product, so it is not for training.
 #pragma once
 #include <memory>
 
@@ -8,7 +8,7 @@
 
 namespace lft::hf {
 
-/// Memory that weights are read into one after the other: what nobody holds any more is used again.
+/// Buffers into which weights are read; a buffer is reused once nothing refers to it.
 class ReadBuffers {
  public:
   /// [numel], uninitialised.
@@ -20,8 +20,8 @@ class ReadBuffers {
 
 class FileWeight : public ops::CodedWeight {
  public:
-  /// The weight [out, in] of that canonical name; it is of `dtype` and read to `device`. A
-  /// non-finite one is kInput at its use.
+  /// The weight [out, in] with this canonical name, read as `dtype` to `device`. Throws kInput at
+  /// its use if it is not finite.
   FileWeight(std::shared_ptr<const ModelDir> dir, const std::string& name, at::ScalarType dtype,
              at::Device device, std::shared_ptr<ReadBuffers> buffers);
 
@@ -30,7 +30,8 @@ class FileWeight : public ops::CodedWeight {
   c10::intrusive_ptr<CodedWeight> with(const std::vector<at::Tensor>& parts) const override;
   at::Device device() const override { return options_.device(); }
   at::Tensor dense(at::ScalarType dtype) const override;
-  /// Of few rows (few_rows.h) with as much of the weight at a time as a core's cache holds.
+  /// For few rows (few_rows.h), with a part of the weight at a time that fits into the cache of a
+  /// core.
   at::Tensor product(const at::Tensor& x_ti, const at::Tensor& bias_o) const override;
 
  private:

@@ -18,7 +18,7 @@
 namespace lft::hf {
 namespace {
 
-/// Pieces in the order in which they lie on the disk.
+/// Pieces in the order of their offsets in the files.
 std::vector<WeightPiece> cut(const std::vector<WeightJob>& jobs, int64_t piece_bytes) {
   std::vector<size_t> order(jobs.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -47,7 +47,7 @@ std::vector<WeightPiece> cut(const std::vector<WeightJob>& jobs, int64_t piece_b
   if (index < 0) {
     refuse(ErrorKind::kInput, "a weight file changed while it was read",
            job.file->path() + ": " + job.name, "finite weights, after others",
-           "the same bytes at every read", "run again when nobody writes to the file");
+           "the same bytes at every read", "run again when no other process writes to the file");
   }
   refuse(ErrorKind::kInput, "a weight does not fit fp16", job.file->path() + ": " + job.name,
          std::string(io::dtype_name(job.info->dtype)) + " at flat index " + std::to_string(index),

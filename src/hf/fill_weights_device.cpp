@@ -22,7 +22,7 @@ struct Slot {
   std::optional<c10::Event> copied;
 };
 
-/// Two pinned buffers and a stream of its own: while one buffer goes to the device, the other is
+/// Two pinned buffers and a separate stream: while one buffer goes to the device, the other is
 /// read into.
 class DeviceFiller : public PieceFiller {
  public:
@@ -71,7 +71,7 @@ class DeviceFiller : public PieceFiller {
   }
 
  private:
-  /// Where a piece lies on the device as stored, before it is converted.
+  /// The memory of a piece on the device as stored, before it is converted.
   const at::Tensor& landing(at::Device device) {
     if (!landing_.defined())
       landing_ =

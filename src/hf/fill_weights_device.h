@@ -12,19 +12,19 @@
 
 namespace lft::hf {
 
-/// What the threads that fill one device share: smallest and largest element of every piece, read
-/// once at the end.
+/// State of the threads that fill one device: the smallest and the largest element of every piece,
+/// read once at the end.
 class DeviceRange {
  public:
   DeviceRange(const FillPlan& plan, at::Device device);
   std::unique_ptr<PieceFiller> filler();
-  /// Of the pieces that hold a weight that is not allowed. After every filler's finish().
+  /// The pieces that contain an invalid weight. Must be called after finish() of every filler.
   std::vector<size_t> bad_pieces() const;
 
  private:
   const FillPlan& plan_;
   const at::Device device_;
-  std::map<at::ScalarType, at::Tensor> extremes_;  // [pieces, 2] by stored dtype
+  std::map<at::ScalarType, at::Tensor> extremes_;  // [pieces, 2], by stored dtype
   std::optional<c10::Event> targets_ready_;
 };
 

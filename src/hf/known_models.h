@@ -1,5 +1,5 @@
-// Published checkpoints whose shapes are known without their files, for what is asked before they
-// are downloaded.
+// Published checkpoints whose shapes are known without their files, for estimates before a
+// download.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,7 +10,8 @@ namespace lft::hf {
 
 /// "llava-hf/llava-1.5-7b-hf", ...
 std::vector<std::string> known_models();
-/// The config.json of the one that `path` names, by its last component; null where it names none.
+/// The config.json of the checkpoint that `path` names by its last component; null if it names
+/// none.
 io::Json known_config(const std::string& path);
 
 }  // namespace lft::hf

@@ -1,5 +1,5 @@
-// An HF model directory: config, weights (one file or sharded), what must be there and what is.
-// Torch tensors come out.
+// A Hugging Face model directory: its config, its weights (one file or sharded), and the check that
+// all tensors are present.
 #pragma once
 #include <map>
 #include <memory>
@@ -13,28 +13,28 @@
 
 namespace lft::hf {
 
-/// Opened and checked from headers alone (but for an LM head that is stored next to the embedding
-/// that it is tied to): every missing, misshapen or mistyped tensor is one kInput error with names
-/// and counts; those that the model has no place for are named in a warning.
+/// Opened and checked from headers alone, except for an LM head that is stored next to the
+/// embedding it is tied to. All missing, misshapen or mistyped tensors are one kInput error with
+/// names and counts; a warning names tensors that the model does not have.
 struct ModelDir {
   std::string path;
   family::ModelConfig config;
   std::vector<io::SafetensorsFile> files;
-  std::vector<std::string> file_names;  // their paths below the folder
+  std::vector<std::string> file_names;  // relative to the folder
   struct Place {
     size_t file;
     std::string stored_name;
   };
   std::map<std::string, Place> tensors;      // by canonical name
   std::optional<Place> tied_head;            // an LM head that a tied checkpoint stores next to its
-                                             // embedding, with the same numbers
+                                             // embedding, with the same values
   io::DType stored_dtype = io::DType::kF32;  // of most weights, by bytes
 
   static ModelDir open(
       const std::string& path);  // also .bin/.pt only: kInput "convert to safetensors"
   static ModelDir config_only(const std::string& path);
-  /// config_only(), and where no such folder is, the shapes of the published checkpoint that `path`
-  /// names (known_models.h).
+  /// config_only(), or if there is no such folder, the shapes of the published checkpoint that
+  /// `path` names (known_models.h).
   static ModelDir shapes_of(const std::string& path);
   const io::TensorInfo& info(const Place& place) const {
     return files[place.file].info(place.stored_name);

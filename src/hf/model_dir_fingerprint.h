@@ -6,8 +6,8 @@
 
 namespace lft::hf {
 
-/// sha256 over config and weight headers and sampled blocks: which base an adapter or a checkpoint
-/// belongs to.
+/// sha256 over config, weight headers and sampled blocks. It identifies the base of an adapter or a
+/// checkpoint.
 std::string base_fingerprint(const ModelDir& dir);
 
 }  // namespace lft::hf

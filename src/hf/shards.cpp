@@ -61,8 +61,8 @@ void check_shard_name(const std::string& name, const std::string& index) {
            "a path below the folder that ends in .safetensors", download_again(index));
 }
 
-/// The shards that the index names. As in transformers the rest of it is not read: whatever tensors
-/// a shard contains are the checkpoint's.
+/// The shards that the index names. As in transformers the rest of it is ignored: all tensors that
+/// a shard contains belong to the checkpoint.
 std::set<std::string> listed_shards(const std::string& index) {
   const io::Json json = io::read_json_file(index);
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object() ||

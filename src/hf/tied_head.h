@@ -1,5 +1,4 @@
-// Which of the stored tensors are the embedding and the LM head of a model whose config.json ties
-// the two.
+// The embedding and the LM head among the stored tensors of a model whose config.json ties the two.
 #pragma once
 #include <string>
 
@@ -7,13 +6,13 @@
 
 namespace lft::hf {
 
-/// Canonical names of the modules that a base may tie.
+/// Canonical names of the two modules.
 inline const std::string kEmbedding = "language_model.model.embed_tokens";
 inline const std::string kHead = "language_model.lm_head";
 
-/// As transformers 5 does: an LM head that is stored alone is the embedding, too; one that equals
-/// the stored embedding is tied to it; one that differs is a head of its own, with a warning, and
-/// dir.config says so from then on. Reads both tensors where both are stored.
+/// As in transformers 5: an LM head that is stored alone is also the embedding; one that equals the
+/// stored embedding is tied to it; one that differs is a separate tensor, with a warning, and
+/// dir.config is changed accordingly. Reads both tensors if both are stored.
 void settle_tied_head(ModelDir& dir);
 
 }  // namespace lft::hf

@@ -4,8 +4,8 @@
 
 namespace lft::hf {
 
-/// Copies from one folder to another every file that a tokenizer, a processor, a template or a
-/// generation may read, and licences; no weights and no config.json.
+/// Copies all files of tokenizer, processor, chat template and generation and licences from one
+/// folder to another; neither weights nor config.json.
 void copy_side_files(const std::string& from, const std::string& to);
 
 }  // namespace lft::hf

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/common/error.h"
+#include "models/family/model.h"
 #include "models/gemma/gemma_images.h"
 #include "models/registry/registry.h"
 

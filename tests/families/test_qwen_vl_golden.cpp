@@ -182,7 +182,7 @@ TEST_P(QwenVlGolden, AnImageWhosePositionsLieApartIsRefused) {
   family::Batch batch = batch_;
   std::swap(batch.images[1], batch.images[2]);  // of other sizes, as many in all
   const ErrorInfo info = refusal([&] { model_->supervised_logprobs(batch); }, ErrorKind::kInput);
-  EXPECT_EQ(info.what, "an image's positions do not lie together");
+  EXPECT_EQ(info.what, "the positions of an image are not contiguous");
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, QwenVlGolden, ::testing::ValuesIn(kCases), case_name);

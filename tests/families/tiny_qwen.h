@@ -11,6 +11,7 @@
 #include <string>
 
 #include "kernels/common/error.h"
+#include "models/family/model.h"
 #include "models/qwen_vl/qwen_vl_family.h"
 #include "models/qwen_vl/qwen_vl_images.h"
 #include "models/registry/registry.h"

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "models/llava/llava.h"
 #include "models/llava/llava_family.h"
 
 namespace lft::test {

@@ -1,5 +1,5 @@
-// softmax(q k^T / sqrt(e)) v, without ever holding the whole matrix of scores. Shape letters: b
-// batch, h heads, t s positions, e head size.
+// softmax(q k^T / sqrt(e)) v, without storing the whole matrix of scores. Shape letters: b batch, h
+// heads, t s positions, e head size.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,16 +7,16 @@
 
 namespace lft::ops {
 
-/// q [b, h, t, e], k and v [b, h, s, e] of one dtype -> that dtype, softmax in float32. `mask`
-/// (broadcast to [b, h, t, s]; bool, or of q's dtype and added to the scores) says what is seen;
-/// undefined: everything, or with `causal` what is not after a position. FP16 on a CPU runs in
-/// float32 and is rounded.
+/// q [b, h, t, e], k and v [b, h, s, e] of one dtype -> that dtype, with the softmax in float32.
+/// `mask` (broadcast to [b, h, t, s]; bool, or of the dtype of q and added to the scores) selects
+/// the visible keys; undefined: all, or with `causal` those up to the position. FP16 on a CPU runs
+/// in float32 and is rounded.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const at::Tensor& mask, bool causal);
 
-/// Sequences that lie one after the other along a dimension, without padding.
+/// Sequences packed one after the other along a dimension, without padding.
 struct PackedSequences {
-  std::vector<int64_t> starts;  // [s + 1]: 0, where the second begins, ..., the total
+  std::vector<int64_t> starts;  // [s + 1]: start of each sequence, and the total
   at::Tensor starts_s1;         // int32, the same where the data is, perhaps more of it at the end;
                                 // undefined on a CPU
   at::Tensor positions_t =
@@ -27,10 +27,10 @@ struct PackedSequences {
   at::Tensor positions() const;  // int64 [t], each within its sequence
 };
 
-/// Attention within each sequence, to all of it or with `causal` to what is not after a position:
-/// q [t, h, e], k and v [t, g, e] with h a multiple of g, of one dtype -> [t, h, e] of that dtype.
-/// Head i of q sees head i * g / h of k and v. `masks`: none, or one a sequence as attention()
-/// takes it, undefined where there is nothing to say beside `causal`.
+/// Attention within each sequence, with `causal` to the keys up to the position: q [t, h, e], k and
+/// v [t, g, e] with h a multiple of g, of one dtype -> [t, h, e] of that dtype. Head i of q uses
+/// head i * g / h of k and v. `masks`: none, or one per sequence as in attention(), undefined if
+/// `causal` is enough.
 at::Tensor packed_attention(const at::Tensor& q_the, const at::Tensor& k_tge,
                             const at::Tensor& v_tge, const PackedSequences& sequences,
                             bool causal = true, const std::vector<at::Tensor>& masks = {});

@@ -5,8 +5,8 @@
 
 namespace lft::ops::loops {
 
-/// Attention in tiles of kTile positions by kTile. `keys`: how many keys there are; those after
-/// them, up to a whole tile, count nothing.
+/// Attention in tiles of kTile by kTile positions. `keys`: the number of keys; the rest of the last
+/// tile is ignored.
 constexpr int64_t kTile = 64;
 /// The rows of a tile of queries, as the left side of the product with the values: p = exp(scale (s
 /// - top)), 0 where nothing is seen, top = max s over what is seen; inverse = 1 / sum p before it
@@ -19,9 +19,9 @@ struct QueryRows {
 void attention_softmax(const float* s, Bf16* p, const QueryRows& rows, float scale, float* inverse,
                        float* lse);
 /// One tile [kTile keys, kTile queries] of the backward pass: p = exp(scale s - lse), ds = scale p
-/// (dp - delta), both 0 where a query does not see a key: the keys from `keys` on, and where
-/// `diagonal` those after the query. lse, delta: a query. ds_pairs: ds with keys 2k and 2k + 1
-/// beside each other, [kTile / 2, kTile queries, 2].
+/// (dp - delta), both 0 if the query does not see the key: keys from `keys` on and, with
+/// `diagonal`, those after the query. lse, delta: one per query. ds_pairs: ds with keys 2k and 2k +
+/// 1 adjacent, [kTile / 2, kTile queries, 2].
 struct TileScores {
   const float *s, *dp, *lse, *delta;
 };

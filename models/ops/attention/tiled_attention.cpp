@@ -39,7 +39,7 @@ bool has_fast_tiles() {
   return fast && at::globalContext().userEnabledMkldnn();
 }
 
-/// c [m, n] (+)= a [m, k] b [k, n]. b has pairs of rows beside each other, see loops::pair_rows.
+/// c [m, n] (+)= a [m, k] b [k, n]. b has adjacent pairs of rows, see loops::pair_rows.
 /// All are dense.
 void multiply(const Sizes& size, const Bf16* a, const Bf16* b, float* c, bool adds) {
   const auto [m, n, k] = size;
@@ -53,7 +53,7 @@ void multiply(const Sizes&, const Bf16*, const Bf16*, float*, bool) {}
 
 int64_t tiles_of(int64_t positions) { return (positions + kTile - 1) / kTile; }
 
-/// A thread's own memory, uninitialised.
+/// Thread-local memory, uninitialised.
 template <class T>
 class Scratch {
  public:
@@ -79,7 +79,7 @@ Rows head_rows(const at::Tensor& x_bhte, int64_t head) {
           x_bhte.stride(2), x_bhte.size(2), x_bhte.size(3)};
 }
 
-/// Rows of tile number `tile`, beside each other; zeros after the last.
+/// The rows of tile `tile`, contiguous, padded with zeros.
 void copy_tile(const Rows& x, int64_t tile, Bf16* to) {
   const int64_t first = tile * kTile, count = std::min(kTile, x.count - first);
   for (int64_t r = 0; r < count; ++r) {

@@ -1,5 +1,5 @@
-// The CPU's fused elementwise and row loops on raw pointers: one pass over memory, float32 maths,
-// compiled for AVX-512, AVX2 and baseline. No threads here: callers split rows or elements
+// Fused elementwise and row loops for the CPU on raw pointers: one pass over memory, float32 maths,
+// compiled for AVX-512, AVX2 and baseline. They are single-threaded: callers split rows or elements
 // (parallel.h). T is float, BFloat16 or Half.
 #pragma once
 #include <c10/util/BFloat16.h>
@@ -14,7 +14,7 @@ namespace lft::ops::loops {
 using Bf16 = c10::BFloat16;
 using Half = c10::Half;
 
-/// Rows beside each other, as those of the gradients.
+/// Contiguous rows, as are those of the gradients.
 template <class X, class Y>
 struct RmsNormRows {
   const X *x, *delta;  // delta: may be null
@@ -23,8 +23,8 @@ struct RmsNormRows {
   Y* y;
   float* rstd;
 };
-/// With s = x, or x + delta rounded to their type and stored in `sum` where delta is given:
-/// y[r,c] = w[c] * s[r,c] * rstd[r], rstd[r] = 1 / sqrt(mean_c(s^2) + eps).
+/// With s = x, or x + delta rounded to their type and stored in `sum` if delta is given: y[r,c] =
+/// w[c] * s[r,c] * rstd[r], rstd[r] = 1 / sqrt(mean_c(s^2) + eps).
 void rms_norm(const RmsNormRows<float, float>& of, int64_t rows, int64_t cols, float eps);
 void rms_norm(const RmsNormRows<float, Bf16>& of, int64_t rows, int64_t cols, float eps);
 void rms_norm(const RmsNormRows<Bf16, float>& of, int64_t rows, int64_t cols, float eps);
@@ -38,14 +38,14 @@ struct RmsNormGradients {
   const float *w, *rstd;
   X* dx;
 };
-/// dx = rstd * (w dy - x rstd^2 mean_c(w dy x)), rounded; where dsum is given that is added to it.
+/// dx = rstd * (w dy - x rstd^2 mean_c(w dy x)), rounded; dsum is added if given.
 void rms_norm_backward(const RmsNormGradients<float, float>& of, int64_t rows, int64_t cols);
 void rms_norm_backward(const RmsNormGradients<float, Bf16>& of, int64_t rows, int64_t cols);
 void rms_norm_backward(const RmsNormGradients<Bf16, float>& of, int64_t rows, int64_t cols);
 void rms_norm_backward(const RmsNormGradients<Bf16, Bf16>& of, int64_t rows, int64_t cols);
 void rms_norm_backward(const RmsNormGradients<Half, Half>& of, int64_t rows, int64_t cols);
 
-/// The cosines and sines of `half` angles; sign -1 turns the other way.
+/// The cosines and sines of `half` angles; sign -1 rotates backwards.
 struct Rotation {
   const float *cos, *sin;
   float sign;

@@ -1,5 +1,5 @@
-// What an op needs to hand a tensor to a kernel of the device's. Only for sources that are compiled
-// with LFT_HAVE_CUDA (models/CMakeLists.txt).
+// Helpers to call a CUDA kernel with tensors. Only for sources that are compiled with LFT_HAVE_CUDA
+// (models/CMakeLists.txt).
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
@@ -11,7 +11,7 @@
 
 namespace lft::ops {
 
-/// Whether a kernel takes the tensor as it is.
+/// Whether a kernel accepts the tensor without a copy.
 inline bool has_kernel(const at::Tensor& x) {
   return runs_kernels(x.device()) && x.is_contiguous() && float_type(x.scalar_type()).has_value();
 }
@@ -20,7 +20,7 @@ bool has_kernel(const at::Tensor& x, const More&... more) {
   return has_kernel(x) && (has_kernel(more) && ...);
 }
 
-/// body(stream) with the device current and its current stream.
+/// Calls body(stream) with the device and its current stream.
 template <class Body>
 void on_device(at::Device device, const Body& body) {
   const c10::DeviceGuard guard(device);

@@ -1,5 +1,5 @@
-// Picks the fused CPU loop for a tensor, or says that there is none (another device, another dtype)
-// and a kernel or plain ATen ops must do.
+// Selects the fused CPU loop for a tensor, if there is one for its device and dtype; else a kernel
+// or ATen ops are used.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/BFloat16.h>
@@ -10,7 +10,7 @@ namespace lft::ops {
 inline bool has_loop_type(at::ScalarType type) {
   return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
 }
-/// Every loop takes contiguous CPU memory of float, BFloat16 or Half.
+/// The loops require contiguous CPU memory of float, BFloat16 or Half.
 inline bool has_loop(const at::Tensor& x) {
   return x.device().is_cpu() && has_loop_type(x.scalar_type()) && x.is_contiguous();
 }
@@ -23,9 +23,9 @@ void with_loop_type(at::ScalarType type, const Body& body) {
   return body(static_cast<c10::BFloat16*>(nullptr));
 }
 
-/// Whether lft's kernels run there: a device with memory and streams of its own.
+/// Whether lft's kernels run on the device: one with its own memory and streams.
 inline bool runs_kernels(at::Device device) { return !device.is_cpu() && !device.is_meta(); }
 
-constexpr int64_t kLoopGrain = 16384;  // elements a thread should have at least
+constexpr int64_t kLoopGrain = 16384;  // minimum number of elements per thread
 
 }  // namespace lft::ops

@@ -1,12 +1,12 @@
-// Products of a few rows with a weight, as decoding makes them on a CPU: they take as long as the
-// weight takes to be read, where a library's GEMM packs it first.
+// Products of a few rows with a weight, as in decoding on a CPU. They take as long as reading the
+// weight, while the GEMM of a library packs it first.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace lft::ops {
 
-/// While it lives, on this thread: the products of gemm.h take this way where it fits. For passes
-/// of which no graph is built; those of training keep the bits that they have with a graph.
+/// During its lifetime, on this thread, gemm.h uses these products if they apply. For passes
+/// without a graph; products of training keep the same bits with and without this guard.
 class FewRowsGuard {
  public:
   FewRowsGuard();
@@ -17,19 +17,18 @@ class FewRowsGuard {
   bool previous_;
 };
 
-/// Whether a guard lives and a is on a CPU, of a dtype with loops, with the numbers of each row
-/// beside each other, and has no more rows than pay.
+/// Whether a guard is active and `a` is on a CPU, has a dtype with loops, contiguous rows, and few
+/// enough rows.
 bool takes_few_rows(const at::Tensor& a_mk);
-/// Whether a guard lives and few_rows_product() takes these: both on a CPU, of one dtype with
-/// loops, the numbers of each row of a and of each column of b beside each other, and no more rows
-/// of a than pay.
+/// Whether a guard is active and few_rows_product() supports these tensors: both on a CPU, of one
+/// dtype with loops, with contiguous rows of a and columns of b, and few enough rows of a.
 bool takes_few_rows(const at::Tensor& a_mk, const at::Tensor& b_kn);
 
-/// bias + a b in the dtype of all, summed in float32 and rounded once. The bias may be undefined.
-/// What a row becomes does not depend on how many rows there are, nor on the number of threads.
+/// bias + a b in their common dtype, summed in float32 and rounded once. The bias may be undefined.
+/// A row of the result depends neither on the number of rows nor on the number of threads.
 at::Tensor few_rows_product(const at::Tensor& a_mk, const at::Tensor& b_kn,
                             const at::Tensor& bias_n = {});
-/// y += alpha a b, rounded once. y is of their dtype, with rows as a's.
+/// y += alpha a b, rounded once. y has the dtype of a and b and the rows of a.
 void add_few_rows_product(const at::Tensor& y_mn, const at::Tensor& a_mk, const at::Tensor& b_kn,
                           double alpha);
 

@@ -1,4 +1,4 @@
-// The float types that kernels take, from LibTorch's.
+// Maps dtypes of LibTorch to the float types of the kernels.
 #pragma once
 #include <c10/core/ScalarType.h>
 

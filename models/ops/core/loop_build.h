@@ -1,5 +1,5 @@
-// How a loop is compiled for several processors: LFT_CLONES before a function makes one copy a
-// processor, which takes what is LFT_INLINE into it. For the files of loops only.
+// Compilation of a loop for several processors: LFT_CLONES before a function makes one copy per
+// processor, with all LFT_INLINE functions inlined. Only for the files with loops.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \

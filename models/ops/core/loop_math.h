@@ -1,5 +1,5 @@
-// What the files of loops share: the 16-bit conversions, which agree with
-// kernels/common/float_type.h, and exp. For those alone that are compiled with -O3 and without the
+// Helpers of the files with loops: the 16-bit conversions, which agree with
+// kernels/common/float_type.h, and exp. Only for files that are compiled with -O3 and without the
 // shared precompiled header (models/CMakeLists.txt).
 #pragma once
 #include <bit>
@@ -14,8 +14,7 @@ LFT_INLINE float load(const float* p) { return *p; }
 LFT_INLINE float load(const Bf16* p) {
   return std::bit_cast<float>(static_cast<uint32_t>(p->x) << 16);
 }
-/// Branch-free, so that it vectorises: each kind of number is widened on its own, and one is
-/// chosen.
+/// Branch-free, so that it vectorises: every kind of number is widened, and one result is selected.
 LFT_INLINE float load(const Half* p) {
   const uint32_t magnitude = p->x & 0x7FFFu, sign = static_cast<uint32_t>(p->x & 0x8000u) << 16;
   const uint32_t special =

@@ -1,5 +1,5 @@
-// The compute dtype of the running forward pass and the policy table: which op runs in what.
-// Follows CUDA autocast's lists on both devices.
+// The compute dtype of the running forward pass, and the table of the precision of each op. It
+// follows the lists of CUDA autocast on all devices.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -21,11 +21,11 @@ class ComputeDtypeGuard {
   at::ScalarType previous_;
 };
 
-/// What an op computes in. Where the compute dtype is float32, everything is.
+/// The precision of an op. With float32 as the compute dtype all ops are float32.
 enum class RunsIn : uint8_t {
   kCompute,  // operands and result have the compute dtype (FP16: infinite beyond 65,504); products
              // accumulate in float32
-  kFloat32,  // float32 maths, whatever comes in
+  kFloat32,  // float32 maths for all inputs
   kWidest,   // the widest dtype among the operands, as they come; maths inside in float32
 };
 enum class Op : uint8_t {
@@ -71,21 +71,21 @@ inline constexpr std::array kPrecisionPolicy = {
     OpPolicy{Op::kCat, RunsIn::kWidest, "cat", "cat"},
 };
 
-/// The dtype of an op's result for operands whose widest dtype is `input`. A norm's result goes on
-/// in the compute dtype where that is BF16: the linears after it would round to it. Under FP16 it
-/// keeps the width of `input`, as under autocast, so that the gradients that meet there are added
-/// in that width and overflow no sooner than torch's.
+/// The dtype of an op's result for operands whose widest dtype is `input`. The result of a norm has
+/// the compute dtype if that is BF16: the linear layers after it would round to it. Under FP16 it
+/// keeps the width of `input`, as under autocast, so that gradients are added in that width and
+/// overflow no sooner than in torch.
 at::ScalarType op_dtype(Op op, at::ScalarType input);
 
 class DropoutStreams;  // models/ops/elementwise/dropout.h
 
-/// Where a forward pass stands; with it and the module path a dropout mask is a pure function.
+/// The position of a forward pass. With it and the module path a dropout mask is a pure function.
 /// Thread-local; no dropout outside a guard.
 struct DropoutPosition {
   uint64_t seed = 0;
   uint64_t step = 0;                  // optimizer step, from 1
   uint64_t micro_batch = 0;           // within the accumulation group, from 0
-  DropoutStreams* streams = nullptr;  // of a pass that a CUDA graph may launch again; may be null
+  DropoutStreams* streams = nullptr;  // for a pass in a CUDA graph; may be null
 };
 const DropoutPosition* dropout_position();  // nullptr: evaluation, dropout is the identity
 class DropoutGuard {

@@ -1,4 +1,5 @@
-// Elementwise activations in one pass each, in float32 maths, with the input kept and nothing else.
+// Elementwise activations: one pass each, in float32 maths. Only the input is saved for the
+// backward pass.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,21 +10,20 @@
 
 namespace lft::ops {
 
-/// What an MLP's gate goes through before it multiplies: SiLU (Llama), GELU in its tanh form
-/// (Gemma).
+/// The activation of the gate of an MLP: SiLU (Llama), GELU in its tanh form (Gemma).
 enum class Gate { kSilu, kGelu };
 
 /// act(gate) * up, without a graph: linear_gated (linear.h) differentiates it by hand.
 at::Tensor gated_values(const at::Tensor& gate, const at::Tensor& up, Gate kind = Gate::kSilu);
-/// gated_values() and what dropout() (dropout.h) leaves of it, both of gate's shape and dtype; in
-/// one pass where there is a kernel. y is undefined unless `whole`. Without a graph.
+/// gated_values() before and after dropout() (dropout.h), both with the shape and dtype of gate;
+/// one pass if there is a kernel. y is undefined unless `whole`. Without a graph.
 struct DroppedGated {
   at::Tensor y, dropped;
 };
-DroppedGated gated_dropout(const at::Tensor& gate, const at::Tensor& up,
-                           const DropoutMask& mask, bool whole, Gate kind = Gate::kSilu);
-/// Gradients of gate and up, given that of the product; with `product` the product again, which a
-/// kernel makes in the same pass.
+DroppedGated gated_dropout(const at::Tensor& gate, const at::Tensor& up, const DropoutMask& mask,
+                           bool whole, Gate kind = Gate::kSilu);
+/// The gradients of gate and up, given that of the product. With `product` also the product itself,
+/// which a kernel computes in the same pass.
 struct GatedGradients {
   at::Tensor gate, up, product;
 };

@@ -1,5 +1,5 @@
-// What the sources of this folder begin with: their ops are autograd functions whose values come
-// from a kernel, from the CPU's loops or from ATen. Private to them.
+// Common includes of the sources of this folder, whose ops are autograd functions over a kernel,
+// CPU loops or ATen. Private to them.
 #pragma once
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>

@@ -100,7 +100,7 @@ Values forward_values(const at::Tensor& x, const at::Tensor& delta, const at::Te
   return values;
 }
 
-/// dsum: the gradient that reaches s beside the norm; may be undefined.
+/// dsum: the gradient of s from outside the norm; may be undefined.
 at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& dsum, const at::Tensor& x,
                           const at::Tensor& weight, const at::Tensor& rstd) {
 #ifdef LFT_HAVE_CUDA

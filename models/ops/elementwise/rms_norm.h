@@ -8,8 +8,8 @@
 
 namespace lft::ops {
 
-/// The result of a norm, with what it can be made of again. A plain tensor will do as one that
-/// cannot.
+/// The result of a norm with the values from which it can be recomputed. A plain tensor converts to
+/// one that cannot.
 struct Normed {
   Normed(at::Tensor y) : y(std::move(y)) {}
   Normed(at::Tensor y, at::Tensor sum, at::Tensor weight, at::Tensor rstd, double eps)
@@ -23,20 +23,20 @@ struct Normed {
 
   at::Tensor y;
   at::Tensor sum,
-      weight;       // sum: s. Who goes on with it instead of x saves an addition of gradients
+      weight;       // sum: s. Using it instead of x saves an addition of gradients
   at::Tensor rstd;  // float32 [..., 1]: 1 / sqrt(mean(s^2) + eps)
   double eps = 0;
 };
 
-/// y has the dtype of op_dtype(), s the widest of x and delta (which may be undefined); the
-/// gradients have the dtypes of x, delta and w. A frozen w gets none.
+/// y has the dtype op_dtype(), s the widest of x and delta (which may be undefined); gradients have
+/// the dtypes of x, delta and w. A frozen w gets none.
 Normed add_rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
                     double eps);
 inline at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return add_rms_norm(x, {}, weight, eps).y;
 }
 
-/// The bits of y again, of the same s, without a graph.
+/// Recomputes y bitwise from s, without a graph.
 at::Tensor rms_norm_again(const at::Tensor& sum, const at::Tensor& weight, double eps,
                           at::ScalarType dtype);
 

@@ -21,8 +21,8 @@ using torch::autograd::variable_list;
 
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
-/// What the products read: a layer's input as rows in their dtype, and what dropout leaves of it,
-/// where that is made already.
+/// The operands of the products: the input of a layer as rows in their dtype, and the input after
+/// dropout, if already computed.
 struct Input {
   at::Tensor x_ti, dropped_ti;
   bool defined() const { return x_ti.defined() || dropped_ti.defined(); }
@@ -39,8 +39,7 @@ struct Factors {
 };
 
 /// act(gate) * up; with a mask dropped in the same pass, and then x_ti is left out unless `whole`.
-Input gated_input(const Factors& of, at::ScalarType dtype, const DropoutMask& mask,
-                  bool whole) {
+Input gated_input(const Factors& of, at::ScalarType dtype, const DropoutMask& mask, bool whole) {
   if (mask.threshold == 0 || of.gate.scalar_type() != dtype)
     return {rows_of(gated_values(of.gate, of.up, of.kind).to(dtype)), {}};
   const DroppedGated both = gated_dropout(of.gate, of.up, mask, whole, of.kind);
@@ -55,7 +54,7 @@ at::Tensor low_b(const LowRank& update, at::ScalarType dtype) {
   return update.b_shadow ? update.b_shadow->value(dtype)
                          : low_copy(update.b_or, update.scale, dtype);
 }
-/// What is left of the scale for a product with low_b().
+/// The rest of the scale for a product with low_b().
 double scale_left(const LowRank& update, at::ScalarType dtype) {
   return dtype == at::kBFloat16 ? 1 : update.scale;
 }
@@ -92,7 +91,7 @@ struct Operands {
   Gate kind = Gate::kSilu;
 };
 
-/// What the backward pass needs beside tensors that autograd watches.
+/// State of the backward pass besides saved tensors.
 struct KeptOfLinear : torch::CustomClassHolder {
   c10::intrusive_ptr<CodedWeight> coded;     // of a weight that is codes
   c10::intrusive_ptr<SharedPass> shared;     // of an input that several layers share
@@ -105,11 +104,11 @@ struct KeptOfLinear : torch::CustomClassHolder {
   Gate kind = Gate::kSilu;  // of an input that is a gated product
 };
 
-/// What beside tensors a layer is called with; lives as long as the call.
+/// Arguments of a layer that are not tensors; valid during the call.
 struct LinearCall {
   const Weight& weight;
   const LowRank& update;
-  const SharedLayer* shared;  // null: an input of its own
+  const SharedLayer* shared;  // null: the input is not shared
   Gate kind;
   bool grad_mode;
 };
@@ -170,8 +169,9 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   struct UpdateGradients {
     at::Tensor da, db, dh_tr;
   };
-  /// dh lies in `columns` where they are given, and then A's is left out. FP16 rounds scale * dy
-  /// first, as autocast does: a gradient overflows where torch's does, and the loss scaler sees it.
+  /// dh is written to `columns` if given, and then the gradient of A is omitted. FP16 rounds scale
+  /// * dy first, as autocast does: a gradient overflows where torch's does, and the loss scaler
+  /// sees it.
   static UpdateGradients update_gradients(const LowRank& update, const at::Tensor& dy_to,
                                           const Input& input, const at::Tensor& h_tr,
                                           const at::Tensor& columns, bool direct) {
@@ -233,7 +233,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     if (!dx.defined())
       return dx = input_gradient(update, dy_to, dh_tr, weight, dy_to.scalar_type());
     if (weight.kind() == BaseStorage::kFp8 &&
-        dy_to.scalar_type() != at::kFloat) {  // products of its own
+        dy_to.scalar_type() != at::kFloat) {  // separate products
       dx.add_(weight_product_backward(dy_to, weight));
     } else {
       add_product(dx, dy_to, weight.to(dy_to.scalar_type()));
@@ -260,7 +260,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const at::Tensor dy = rows_of(gradients[0]).to(dtype);
     const c10::intrusive_ptr<SharedPass>& shared = info->shared;
     if (shared) shared->enter();
-    const bool joins = shared && ctx->needs_input_grad(0);  // else nobody takes what is gathered
+    const bool joins = shared && ctx->needs_input_grad(0);  // else the collected gradient is unused
     const bool own_product = !shared || shared->rank[static_cast<size_t>(info->layer)] == 0;
     const bool wants_input = weight.trains() || (own_product && a.defined() && a.requires_grad());
     // On a GPU the kernel that gives the gradients of gate and up leaves their product, too.

@@ -23,8 +23,8 @@ at::Tensor alias_rows(const at::Tensor& x) {
   return x.view({-1, x.size(-1)});
 }
 
-/// The masters one above the other, in `dtype`: a view of their kept copies where these lie so,
-/// else a copy.
+/// The masters concatenated by rows, in `dtype`: a view if their stored copies are adjacent in
+/// memory, else a copy.
 at::Tensor stack_rows(const SharedPass& pass, at::TensorList a_ri, at::ScalarType dtype) {
   variable_list kept;
   for (const ShadowPtr& shadow : pass.shadows)
@@ -40,7 +40,7 @@ at::Tensor stack_rows(const SharedPass& pass, at::TensorList a_ri, at::ScalarTyp
   return stacked;
 }
 
-/// What beside x and the A's an input is prepared with; lives as long as the call.
+/// Arguments that prepare an input, besides x and the A's; valid during the call.
 struct PreparedCall {
   const c10::intrusive_ptr<SharedPass>& pass;
   const at::Tensor &kept, &norm_weight;  // what x can be made of

@@ -1,6 +1,6 @@
-// The input of several linear layers, as of q, k and v: one product for the low-rank updates of
-// all, one gradient that each adds to in place, and nothing kept of an input that can be made
-// again. Every layer stays an autograd node of its own. Shape letters: t rows (all leading
+// The common input of several linear layers, such as q, k and v: one product for all low-rank
+// updates, one gradient to which each layer adds in place, and inputs that are recomputed instead
+// of saved. Every layer is a separate autograd node. Shape letters: t rows (all leading
 // dimensions), i in, o out, r ranks of all layers together.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,8 @@
 
 namespace lft::ops {
 
-/// What the nodes of the layers and that of the input know together, and gather in a backward pass.
+/// The state that the nodes of the layers and of the input share, and the gradients they collect in
+/// a backward pass.
 struct SharedPass : torch::CustomClassHolder {
   std::vector<int64_t> shape;  // of x
   std::vector<int64_t> first,
@@ -31,17 +32,18 @@ struct SharedPass : torch::CustomClassHolder {
   at::Tensor dx_ti;  // the sum so far; undefined before the first
   at::Tensor dh_tr;
 
-  /// To be called first by every node of a backward pass.
+  /// Every node of a backward pass calls it first.
   void enter();
-  /// Where a layer writes its columns of dh.
+  /// The columns of dh that a layer writes.
   at::Tensor columns(int64_t layer);
-  /// x [t, i] from what was kept of it.
+  /// x [t, i] from the saved values.
   at::Tensor input(const at::Tensor& kept, const at::Tensor& norm_weight);
-  /// Gradients of the A's, dh^T x, as master_gradients() gives them. In BF16 on a GPU x is not made
-  /// again: it is s * rstd * weight, and the factors are taken by what is small, dh and dA.
+  /// Gradients of the A's, dh^T x, as in master_gradients(). In BF16 on a GPU x = s * rstd * weight
+  /// is not recomputed: the smaller factors dh and dA are scaled instead.
   std::vector<at::Tensor> a_gradients(at::TensorList a_ri, const at::Tensor& dh_tr,
                                       const at::Tensor& kept, const at::Tensor& norm_weight);
-  /// After the last layer: the columns that no layer wrote are 0, what was gathered is given away.
+  /// Called after the last layer: columns that no layer wrote are 0, and the collected gradients
+  /// are returned.
   at::Tensor take_dh();
   at::Tensor take_dx();
   void forget_input();
@@ -55,10 +57,10 @@ struct SharedPass : torch::CustomClassHolder {
 
 class SharedInput {
  public:
-  /// x [..., i] has the dtype that linear layers compute in. updates: one a layer, those that drop
-  /// no element of x; without A for another layer. Until the first linear() nothing is computed.
+  /// x [..., i] has the dtype of linear layers. updates: one per layer that applies no dropout to
+  /// x; without A for the others. Nothing is computed before the first linear().
   SharedInput(Normed x, std::vector<LowRank> updates);
-  /// linear() of layer number `layer`; update.a_ri is the A of then.
+  /// linear() of the layer with this index; `update.a_ri` is its current A.
   at::Tensor linear(int64_t layer, const Weight& weight_oi, const at::Tensor& bias_o,
                     const LowRank& update);
 
@@ -71,7 +73,7 @@ class SharedInput {
   c10::intrusive_ptr<SharedPass> pass_;
 };
 
-/// What linear() is to do with a shared input.
+/// The role of a layer with a shared input.
 struct SharedLayer {
   c10::intrusive_ptr<SharedPass> pass;
   int64_t number = 0;

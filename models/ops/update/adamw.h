@@ -1,4 +1,4 @@
-// AdamW's update of many tensors at once. The torch face of kernels/adamw.
+// AdamW over many tensors at once: the torch binding of kernels/adamw.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,8 +9,8 @@
 
 namespace lft::ops {
 
-/// A copy of a parameter that its update writes with it: dtype(param * scale), the product in
-/// float32. copy: contiguous bfloat16 or float16 of param's size; undefined: there is none.
+/// A low-precision copy that is written with the parameter: dtype(param * scale), the product in
+/// float32. copy: contiguous bfloat16 or float16 with the size of param; undefined: none.
 struct ParamCopy {
   at::Tensor copy;
   double scale = 1;
@@ -30,9 +30,9 @@ struct AdamWOptions {
   double eps = 1e-8, weight_decay = 0;  // decoupled, on every tensor
 };
 
-/// torch.optim.AdamW's update with g * clip; a no-op where the verdict found a non-finite value.
-/// Both come from the verdict where it lives, so nothing is waited for. On a CPU the result has the
-/// same bits for any number of threads.
+/// The update of torch.optim.AdamW with g * clip; nothing changes if the check found a non-finite
+/// value. Both are read on the device, so the host does not wait. On a CPU the result is bitwise
+/// the same for any number of threads.
 void adamw_(const std::vector<AdamWTensor>& tensors, const AdamWOptions& options,
             const GradVerdict& verdict);
 

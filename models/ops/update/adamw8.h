@@ -1,5 +1,4 @@
-// AdamW's update of many tensors at once, their moments in 8 bits. The torch face of
-// kernels/adamw8.
+// AdamW with 8-bit moments over many tensors at once: the torch binding of kernels/adamw8.
 #pragma once
 #include "models/ops/update/adamw.h"
 
@@ -16,12 +15,12 @@ struct AdamW8Tensor {
 };
 int64_t moment_blocks(int64_t elements);
 
-/// adamw_(), each moment being read from its codes and written as codes again, a block of 256
-/// elements with one scale. The same bits for any number of threads.
+/// adamw_() with each moment dequantized and quantized again, in blocks of 256 elements with one
+/// scale. Bitwise the same for any number of threads.
 void adamw8_(const std::vector<AdamW8Tensor>& tensors, const AdamWOptions& options,
              const GradVerdict& verdict);
 
-/// What codes stand for: float32 of their shape and device. `is_signed`: of exp_avg, not of
+/// Dequantizes codes: float32 of their shape and device. `is_signed`: codes of exp_avg, not of
 /// exp_avg_sq.
 at::Tensor decode_moment(const at::Tensor& codes, const at::Tensor& absmax, bool is_signed);
 

@@ -1,5 +1,6 @@
-// The check between backward pass and optimizer: unscale, find what is not finite, measure, and
-// decide on the device whether to step and how much to clip. The torch face of kernels/grad_stats.
+// The check between backward pass and optimizer: unscales the gradients, finds non-finite values,
+// computes norms, and decides on the device whether to step and how much to clip. The torch binding
+// of kernels/grad_stats.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,7 +10,7 @@
 
 namespace lft::ops {
 
-/// The result of a check, where the gradients live; nothing is read back until read_stats().
+/// The result of a check, on the device of the gradients; the host reads it with read_stats().
 struct GradVerdict {
   at::Tensor control;  // one GradControl as bytes
   at::Tensor squares;  // double [tensors]: sum of squares of each unscaled gradient, 0 where absent
@@ -35,10 +36,11 @@ struct GradStats {
 GradVerdict check_gradients(const std::vector<at::Tensor>& gradients, double inv_scale,
                             double max_norm, const at::Tensor& loss);
 
-/// The one host sync.
+/// The only synchronisation with the host.
 GradStats read_stats(const GradVerdict& verdict);
 
-/// Of the verdict, as scalar tensors where it lives: 0 or 1, and what gradients are multiplied by.
+/// Parts of the result as scalar tensors on the device: found_inf (0 or 1), and the clip
+/// coefficient.
 at::Tensor found_inf(const GradVerdict& verdict);
 at::Tensor clip_of(const GradVerdict& verdict);
 

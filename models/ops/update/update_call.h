@@ -1,5 +1,5 @@
-// What AdamW's update with float32 moments (adamw.cpp) and with 8-bit moments (adamw8.cpp) do
-// alike: check the tensors, put them into a table, and run the update where they live.
+// The common part of AdamW with float32 moments (adamw.cpp) and with 8-bit moments (adamw8.cpp):
+// checks the tensors, builds a table of them, and runs the update on their device.
 #pragma once
 #include <ATen/core/grad_mode.h>
 
@@ -23,7 +23,7 @@ loops::GradLoop grad_of(const Item& item, const Chunk& chunk) {
           static_cast<const char*>(item.grad) + chunk.first * float_type_size(item.type)};
 }
 
-/// The copy of a chunk that the CPU's loops have updated, while it is in the cache.
+/// Writes the copy of a chunk that the CPU loops updated, while it is in the cache.
 template <class Item>
 void write_copy(const Item& item, const Chunk& chunk) {
   if (item.shadow.data == nullptr) return;
@@ -32,7 +32,7 @@ void write_copy(const Item& item, const Chunk& chunk) {
   loops::shadow(item.shadow.type, to, item.param + chunk.first, chunk.count, item.shadow.scale);
 }
 
-/// Throws kInternal for what is wrong with one of the tensors of an update.
+/// Throws kInternal if a tensor of an update is invalid.
 struct UpdateChecks {
   const char* where;  // the op
   at::Device device;  // of the checked gradients

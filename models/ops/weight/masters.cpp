@@ -32,7 +32,7 @@ void add_stacked(at::TensorList parameters, const at::Tensor& all) {
   for (const at::Tensor& parameter : parameters) sums.push_back(parameter.grad());
   if (const at::Tensor sum = stacked_view(sums); sum.defined()) {
     add_gradient(sum, all, 1);
-    // Each tells for itself that it was written.
+    // Each has its own version counter.
     for (const at::Tensor& part : sums) part.unsafeGetTensorImpl()->bump_version();
     return;
   }

@@ -1,5 +1,5 @@
-// What products need of float32 masters and give back to them: copies in the dtype that is computed
-// in, kept from update to update, and gradients, added up where they are gathered. Knows no layer.
+// Float32 master weights in products: low-precision copies that are kept from update to update, and
+// gradients that are accumulated in place. Independent of layers.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
@@ -8,37 +8,40 @@
 
 namespace lft::ops {
 
-/// The share of a low-rank update's scale that its B carries in `dtype`. BF16: all of it, rounded
-/// into the copy once, where it costs no pass of its own. FP16: none, the gradient takes it first,
-/// as under autocast, and overflows where torch's does. Float32: none.
+/// The part of the scale of a low-rank update that the copy of its B contains in `dtype`. BF16: all
+/// of it, rounded into the copy once. FP16: none; the gradient is multiplied first, as under
+/// autocast, and overflows where it does in torch. Float32: none.
 inline double carried_scale(at::ScalarType dtype, double scale) {
   return dtype == at::kBFloat16 ? scale : 1;
 }
 
-/// dtype(master * carried_scale(dtype, scale)), the product in float32: what a shadow holds, made
-/// now. The master itself in float32.
+/// dtype(master * carried_scale(dtype, scale)) with the product in float32: a new copy. In float32
+/// the master itself.
 at::Tensor low_copy(const at::Tensor& master, double scale, at::ScalarType dtype);
 
-/// A master's low_copy(), kept so that no product has to make one. It serves only while the master
-/// has the version it was made from: whoever else writes the master need not know of it.
+/// A stored low_copy() of a master, so that products need not make one. It is valid only for the
+/// version of the master that it was made from, so other writers of the master need not know about
+/// it.
 class Shadow : public torch::CustomClassHolder {
  public:
   Shadow(at::Tensor master, double scale) : master_(std::move(master)), scale_(scale) {}
-  /// From here on in `place`, contiguous BF16 or FP16 of the master's shape, not written yet;
-  /// undefined: kept no longer.
+  /// Stores the copy in `place`, contiguous BF16 or FP16 of the shape of the master, not written
+  /// yet; undefined: the copy is dropped.
   void keep(at::Tensor place);
-  /// Written again where it does not serve. Nothing where none is kept.
+  /// Rewrites the copy if it is not valid. Does nothing without a stored copy.
   void refresh();
-  /// An update of the master wrote it too.
+  /// Marks the copy as written by an update of the master.
   void written() { version_ = master_._version(); }
 
-  /// The copy where it is in `dtype` and serves; else undefined.
+  /// The stored copy if it has this dtype and is valid; else undefined.
   at::Tensor kept(at::ScalarType dtype) const;
-  /// The same, else a copy made now.
+  /// The stored copy, or else a new one.
   at::Tensor value(at::ScalarType dtype) const;
   const at::Tensor& master() const { return master_; }
   const at::Tensor& place() const { return place_; }
-  double scale() const { return carried_scale(place_.scalar_type(), scale_); }  // of what is kept
+  double scale() const {
+    return carried_scale(place_.scalar_type(), scale_);
+  }  // of the stored copy
 
  private:
   at::Tensor master_, place_;
@@ -47,14 +50,12 @@ class Shadow : public torch::CustomClassHolder {
 };
 using ShadowPtr = c10::intrusive_ptr<Shadow>;
 
-/// One tensor [rows of all, columns] over tensors of two dimensions that lie one above the other in
-/// memory, without a copy; else undefined.
+/// A view [rows of all, columns] over matrices that are adjacent in memory; else undefined.
 at::Tensor stacked_view(at::TensorList parts);
 
-/// While it lives, on this thread: layers may add the gradients of their A and B to .grad()
-/// themselves, where that is defined, and hand autograd none. Only for passes that end in
-/// backward(): torch::autograd::grad() would be given nothing. A layer stores it for its backward
-/// pass.
+/// During its lifetime, on this thread, layers add the gradients of their A and B to .grad()
+/// directly, if it is defined, and return none to autograd. Only for passes that end in backward():
+/// torch::autograd::grad() would receive nothing. Layers store it for their backward pass.
 class DirectGradientsGuard {
  public:
   explicit DirectGradientsGuard(bool direct = true);
@@ -67,12 +68,12 @@ class DirectGradientsGuard {
 bool direct_gradients();
 
 /// scale * a b as the gradient of a float32 parameter; the product is rounded to its dtype first,
-/// as under autocast. `direct`: added to parameter.grad() where there is one, and undefined. In
-/// float32 both ways give the same bits.
+/// as under autocast. `direct`: added to parameter.grad() if that is defined; then the result is
+/// undefined. In float32 both are bitwise the same.
 at::Tensor master_gradient(const at::Tensor& parameter, const at::Tensor& a_mk,
                            const at::Tensor& b_kn, double scale, bool direct);
-/// The same of several parameters, whose gradients are the rows of a b one after the other;
-/// undefined for one that is not trained. factor_n: of every column, where it is defined.
+/// The same for several parameters, whose gradients are consecutive rows of a b; undefined for one
+/// that is not trained. factor_n: multiplied with the columns, if defined.
 std::vector<at::Tensor> master_gradients(at::TensorList parameters, const at::Tensor& a_mk,
                                          const at::Tensor& b_kn, bool direct,
                                          const at::Tensor& factor_n = {});

@@ -64,7 +64,7 @@ void ShardedBlocks::Gathered::wait() {
   there.reset();
 }
 
-/// On a GPU by a stream of its own, after what is still computed in the memory it is put into.
+/// On a GPU in a separate stream, after pending kernels that use the destination.
 ShardedBlocks::Gathered ShardedBlocks::gather(int64_t block) {
   const int64_t size = slice(block), begin = begins_[static_cast<size_t>(block)];
   Gathered result{.block = block, .bytes = at::empty({memory_->holders() * size}, own_.options())};
@@ -135,7 +135,7 @@ void ShardedWeight::take(const at::Tensor& weight_oi) {
   if (codes_) {
     const c10::intrusive_ptr<CodedWeight> whole = quantize(weight_oi, kind(), device());
     for (const auto& [name, part] : whole->parts()) parts.push_back(part);
-    codes_ = whole->with(shapes_);  // with what is said of them beside
+    codes_ = whole->with(shapes_);  // including their other fields
   } else {
     parts.push_back(weight_oi.to(shapes_.front().scalar_type()));
   }

@@ -1,7 +1,7 @@
-// Frozen weights of a decoder's blocks that the processes of a machine hold together: each has a
-// slice of every block's bytes and reads the others'. A block is gathered where a product asks for
-// one of its weights, in whichever pass that is, and the one that should come next is gathered
-// meanwhile; two are there at a time. No process waits for another. One thread at a time asks.
+// Frozen decoder weights that the processes of a machine share: each stores a slice of the bytes of
+// every block and reads the others' slices. A block is gathered when a product needs one of its
+// weights, in any pass, while the next block is prefetched; at most two are in memory. Processes do
+// not wait for each other. Not thread-safe.
 #pragma once
 #include <future>
 #include <memory>
@@ -16,19 +16,20 @@ class Stream;
 
 namespace lft::ops {
 
-/// Memory that several processes of a machine hold together, each its part, and all read. Those
-/// calls that say so are made by all of them.
+/// Memory that several processes of a machine share: each writes its part, all can read. Collective
+/// calls, which all processes make, are marked.
 class ShardMemory {
  public:
   virtual ~ShardMemory() = default;
   virtual int64_t holders() const = 0;
-  virtual int64_t own() const = 0;  // this process among them
-  /// This process's part, uint8 [bytes], where weights are; once, by all, with one number.
+  virtual int64_t own() const = 0;  // the rank of this process
+  /// Allocates this process's part, uint8 [bytes], on the device of the weights. Collective, once,
+  /// with one number.
   virtual at::Tensor hold(int64_t bytes) = 0;
-  /// Of each number the sum over all processes, by all: when they have written what they hold.
+  /// The sum of each number over all processes. Collective, after they have written their parts.
   virtual std::vector<uint64_t> sum(const std::vector<uint64_t>& own) = 0;
-  /// Fills `to`, uint8, with bytes of a holder's part, from `begin` on; on a GPU in the current
-  /// stream, without waiting.
+  /// Copies bytes of the part of a process, from `begin` on, to `to`, uint8; on a GPU in the
+  /// current stream, without waiting.
   virtual void read(int64_t holder, int64_t begin, at::Tensor to) = 0;
 };
 
@@ -37,18 +38,18 @@ class ShardedBlocks : public torch::CustomClassHolder {
   ShardedBlocks(std::shared_ptr<ShardMemory> memory, int64_t blocks);
   ~ShardedBlocks() override;
 
-  /// Room for so many bytes of a block: where they begin in it. Until hold().
+  /// Reserves bytes of a block and returns their offset in it. Only before hold().
   int64_t add(int64_t block, int64_t bytes);
-  /// Takes this process's memory; by all.
+  /// Allocates this process's part. Collective.
   void hold();
 
-  /// Of `bytes` bytes from `begin` on in a block those that this process holds.
+  /// The bytes of a range of a block that this process stores.
   struct Held {
-    int64_t first = 0;  // of them, counted from `begin`
-    at::Tensor bytes;   // empty where it holds none
+    int64_t first = 0;  // offset from `begin`
+    at::Tensor bytes;   // empty if it stores none
   };
   Held held(int64_t block, int64_t begin, int64_t bytes) const;
-  /// The whole block's bytes, until another block is asked for.
+  /// All bytes of the block, valid until another block is gathered.
   const at::Tensor& whole(int64_t block);
   at::Device device() const { return own_.device(); }
 
@@ -61,30 +62,30 @@ class ShardedBlocks : public torch::CustomClassHolder {
     void wait();
   };
   Gathered gather(int64_t block);
-  int64_t slice(int64_t block) const;  // bytes of a block that each process holds
+  int64_t slice(int64_t block) const;  // bytes of a block per process
 
   const std::shared_ptr<ShardMemory> memory_;
-  std::vector<int64_t> bytes_, begins_;  // of each block; where its slices begin in the parts
+  std::vector<int64_t> bytes_, begins_;  // per block; offset of its slices in the parts
   at::Tensor own_;
-  std::unique_ptr<c10::Stream> stream_;  // of what is gathered; null on a CPU
+  std::unique_ptr<c10::Stream> stream_;  // for gathering; null on a CPU
   Gathered here_, next_;
 };
 
-/// A weight among a block's bytes: dense, or the codes that `shapes` are of.
+/// A weight of a block: dense, or quantized if `shapes` are given.
 class ShardedWeight : public CodedWeight {
  public:
-  /// Before hold(). [out, in] of `dtype`, or with a storage in codes.
+  /// Must be created before hold(). [out, in] of `dtype`, or quantized with another storage.
   ShardedWeight(c10::intrusive_ptr<ShardedBlocks> blocks, int64_t block, at::IntArrayRef shape_oi,
                 at::ScalarType dtype, BaseStorage storage);
 
-  /// What this process holds of a dense weight: elements from `first` on, to be filled.
+  /// The elements of a dense weight that this process stores, from `first` on, to be filled.
   struct Elements {
     int64_t first = 0;
     at::Tensor values;  // one dimension
   };
   Elements elements() const;
-  /// Keeps this process's slice of a whole weight [o, i], finite, which is quantised first where
-  /// there are codes.
+  /// Stores this process's slice of a whole weight [o, i] with finite values, which is quantized
+  /// first if the storage is.
   void take(const at::Tensor& weight_oi);
 
   BaseStorage kind() const override;
@@ -97,7 +98,7 @@ class ShardedWeight : public CodedWeight {
   at::Tensor product_backward(const at::Tensor& dy_to) const override;
 
  private:
-  /// The tensors that it consists of, in the gathered block.
+  /// Its tensors in the gathered block.
   std::vector<at::Tensor> gathered() const;
 
   const c10::intrusive_ptr<ShardedBlocks> blocks_;

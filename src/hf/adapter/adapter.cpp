@@ -171,8 +171,8 @@ class KeyReader {
     check_rank(key, canonical, name, info);
   }
 
-  /// The module's rank and alpha, where a pattern gives it others than r and lora_alpha. Patterns
-  /// speak of names as whoever wrote the file had them.
+  /// The rank and alpha of the module, if a pattern changes them. Patterns use the names in the
+  /// file.
   void take_own(const std::string& module, const std::string& canonical) {
     if (config_.rank_pattern.empty() && config_.alpha_pattern.empty()) return;
     const std::vector<std::string> names = {module, family_.names.peft_name(canonical),
@@ -285,8 +285,8 @@ void refuse_other_formats(const std::string& path) {
   }
   if (constexpr const char* kRest = "non_lora_trainables.bin";
       io::path_exists(path + "/" + kRest)) {
-    refuse(ErrorKind::kInput, "half of this adapter is a pickle, which is not opened", path,
-           std::string(kRest) + ", where the original LLaVA keeps the trained projector",
+    refuse(ErrorKind::kInput, "half of this adapter is a pickle file, which lft does not load",
+           path, std::string(kRest) + ", where the original LLaVA keeps the trained projector",
            "all trained tensors in " + std::string(kAdapterWeights),
            "put its mm_projector tensors into the base's multi_modal_projector (safetensors) "
            "and remove the file here; "

@@ -16,47 +16,48 @@ namespace lft::hf {
 
 inline constexpr const char* kChatTemplate = "chat_template.jinja";  // in an adapter's folder
 
-/// What lft itself records beside PEFT's two files (lft_adapter.json) and beside a model that it
-/// merged or trained whole (lft_model.json): how it was trained, for generate, eval, score and
+/// The notes that lft writes next to the two files of PEFT (lft_adapter.json), and next to a merged
+/// or fully fine-tuned model (lft_model.json): how it was trained, for generate, eval, score and
 /// merge.
 struct AdapterNotes {
   std::string base_path = {}, base_fingerprint = {};
-  family::InputSettings input = {};     // template_name: a form's name, or the template's file
+  family::InputSettings input = {};     // template_name: a named form, or the template's file
   std::string chat_template = {};       // the text of chat_template.jinja
-  text::TokenizerParts tokenizer = {};  // of what it was trained with; empty: not recorded
+  text::TokenizerParts tokenizer = {};  // of the training; empty: not recorded
 };
 
 struct AdapterDir {
   std::string path;
   lora::LoraOptions lora;
-  /// Canonical names that have A and B, from the tensor keys. Of the token embedding A and B are
-  /// those of a linear layer with the same weight: PEFT's lora_embedding_B and _A, transposed.
+  /// Canonical names of the modules with A and B, from the tensor keys. For the token embedding A
+  /// and B are those of a linear layer with the same weight: the transposed lora_embedding_B and _A
+  /// of PEFT.
   std::vector<std::string> lora_modules;
   std::vector<std::string> full_tensors;     // canonical names of modules_to_save tensors
-  std::vector<std::string> modules_to_save;  // as the config names them
-  /// Where each tensor lies in the file: "<module>." and how a tensor of the variant is stored,
-  /// as in "<module>.lora_A.weight", a full tensor's name, or
-  /// "<module>.base_layer.weight" (a copy of the base's weight, which PEFT stores next to LoRA on
-  /// LM head or embedding, and with save_embedding_layers; must equal the base).
+  std::vector<std::string> modules_to_save;  // as in the config
+  /// The name of each tensor in the file, by "<module>." and the stored name of the variant's
+  /// tensor ("<module>.lora_A.weight"), by the name of a full tensor, or by
+  /// "<module>.base_layer.weight" (a copy of the base's weight, which PEFT stores with LoRA on LM
+  /// head or embedding and with save_embedding_layers; it must equal the base).
   std::map<std::string, std::string> stored_names;
   std::string base_model_name_or_path;
   bool inference_mode = true;
   bool named_by_pattern = false;  // target_modules is an expression, not a list of names
-  bool parts = false;             // written by save_parts(): no LoRA, and nothing that PEFT opens
-  bool ensures_tie = false;       // ensure_weight_tying: PEFT ties the adapter where the base ties
-  bool one_table = false;  // saves LM head and embedding whole, as one tensor under two names
-  AdapterNotes notes;      // empty strings where the directory is not lft's
+  bool parts = false;             // written by save_parts(): no LoRA, not readable by PEFT
+  bool ensures_tie = false;       // ensure_weight_tying: PEFT ties the adapter as the base
+  bool one_table = false;         // LM head and embedding are one full tensor with two names
+  AdapterNotes notes;             // empty if lft did not write the directory
 
   /// The file with the tensors.
   std::string weights() const;
 
-  /// Throws kInput: unknown key, A without B, rank contradicting the config, a config key lft lacks
-  /// at another value than PEFT's default.
+  /// Throws kInput: unknown key, A without B, a rank that contradicts the config, or an unsupported
+  /// config key whose value differs from PEFT's default.
   static AdapterDir open(const std::string& path);
 };
 
-/// Throws kInput when the adapter records the fingerprint of another base than `base`. Adapters
-/// that are not lft's record none.
+/// Throws kInput if the adapter records the fingerprint of another base. Adapters that lft did not
+/// write record none.
 void check_adapter_base(const AdapterDir& dir, const ModelDir& base);
 
 }  // namespace lft::hf

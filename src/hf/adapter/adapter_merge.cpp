@@ -62,7 +62,7 @@ void check_not_merged(const std::string& model, const std::string& adapter_hash)
   }
 }
 
-/// Of A and B alone: further tensors say only beside the weight whether they change anything.
+/// Only for A and B: whether further tensors have an effect depends on the weight.
 bool is_no_op(const AdapterTensors& tensors, const lora::Variant& variant) {
   if (!tensors.full.empty()) return false;
   if (!lora::further_tensors(variant).empty()) return tensors.lora.empty();
@@ -195,7 +195,7 @@ class Merger {
       refuse(ErrorKind::kInput, "the adapter's bias has no place in a merged model",
              dir_.path + ": " + module, variant_.peft_flag + ", and a layer without a bias",
              "an adapter without a bias, or on layers that have one",
-             "use the adapter beside its base");
+             "use the adapter together with its base");
     }
   }
 

@@ -9,21 +9,22 @@ namespace lft::hf {
 
 struct MergeReport {
   int64_t tensors_merged = 0, shards = 0;
-  bool sees_as_before = true;  // all of them are the decoder's
-  bool unties = false;         // the LM head is stored apart from the embedding, unlike the base's
+  bool sees_as_before = true;  // all merged tensors are in the decoder
+  bool unties = false;         // the LM head is a separate tensor, unlike in the base
 };
 
-/// A merge of a part of an adapter.
+/// A partial merge of an adapter.
 struct MergePart {
-  /// By canonical name: the modules whose LoRA is merged, beside all that is trained whole.
+  /// Selects the modules whose LoRA is merged, by canonical name; fully fine-tuned tensors are
+  /// always merged.
   std::function<bool(const std::string&)> takes = nullptr;  // null: all
-  bool in_float32 = false;  // what changes is written in F32, whatever the base has
+  bool in_float32 = false;                                  // changed tensors are written in F32
 };
 
-/// Streams base shards to `out`, adding FP32 deltas with one cast; copies tokenizer and processor
-/// files. Refuses `out` inside an input (kUsage), an adapter that is a no-op or does not fit
-/// (kInput). The adapter's notes go with the model. Does not compare logits (the merge command
-/// does). `poll` runs between tensors; what it throws leaves no output behind.
+/// Streams the shards of the base to `out` and adds FP32 deltas with one cast; copies the files of
+/// tokenizer and processor, and writes the notes of the adapter. Throws kUsage if `out` is inside
+/// an input, kInput if the adapter is a no-op or does not fit. Does not compare logits (the merge
+/// command does). `poll` is called between tensors; if it throws, no output remains.
 MergeReport merge_to_dir(const std::string& model_path, const std::string& adapter_path,
                          const std::string& out, const std::function<void()>& poll = nullptr,
                          const MergePart& part = {});

@@ -6,8 +6,8 @@
 
 namespace lft::hf {
 
-/// Writes a whole model in HF layout (one safetensors file, config.json and the other files copied
-/// from `source`). For full: [all].
+/// Writes a whole model in Hugging Face layout (one safetensors file, config.json and the other
+/// files copied from `source`), for full: [all].
 void save_model(const std::string& path, family::Model& model, const ModelDir& source,
                 const AdapterNotes& notes = {});
 

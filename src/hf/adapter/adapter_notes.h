@@ -6,25 +6,26 @@
 
 namespace lft::hf {
 
-/// Empty strings where the model directory is not lft's.
+/// The notes of a model directory; empty if lft did not write it.
 AdapterNotes read_model_notes(const std::string& model_path);
 
-/// How `base` with the adapter on it was trained: as the adapter records it, or else the base.
+/// The notes of the adapter, or else those of the base.
 AdapterNotes training_notes(const AdapterDir& dir, const ModelDir& base);
 
-/// The same of another tokenizer than the one with these parts, naming what differs.
+/// Throws kInput if the adapter records another tokenizer than the one with these parts, and names
+/// the differences.
 void check_adapter_tokenizer(const AdapterDir& dir, const text::TokenizerParts& parts);
 
-/// The same of a model that records what it was trained with.
+/// The same for a model that records its tokenizer.
 void check_model_tokenizer(const std::string& model_path, const text::TokenizerParts& parts);
 
-/// The file's text.
+/// The contents of the notes file.
 std::string notes_text(const AdapterNotes& notes);
 
-/// chat_template.jinja, where the notes have one.
+/// Writes chat_template.jinja if the notes have a template.
 void write_chat_template(const std::string& folder, const AdapterNotes& notes);
 
-/// Empty strings where there is no such file.
+/// Reads notes; empty if there is no such file.
 AdapterNotes read_notes(const std::string& file);
 
 }  // namespace lft::hf

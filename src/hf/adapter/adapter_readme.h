@@ -7,8 +7,8 @@
 
 namespace lft::hf {
 
-/// README.md of an adapter (`rank`: with what its variant is) and of parts, each in `folder`: the
-/// hub's header, whose it is, and Python that asks it as lft generate does.
+/// README.md of an adapter (`rank` includes the variant) and of parts, each in `folder`: the
+/// metadata of the hub, the base, and Python code with the same output as lft generate.
 std::string adapter_readme(const std::string& rank, const std::vector<std::string>& modules,
                            const AdapterNotes& notes, const family::ModelConfig& config,
                            const std::string& folder);

@@ -7,9 +7,9 @@
 
 namespace lft::hf {
 
-/// Writes to `path` (atomically): LoRA of every injected site, modules_to_save of the `full` scopes
-/// (llm, projector, vision). kUsage without any LoRA, which PEFT does not open: save_parts() and
-/// save_model() are for that.
+/// Writes LoRA of all injected sites and modules_to_save of the `full` scopes (llm, projector,
+/// vision) to `path` (atomically). Throws kUsage without LoRA, since PEFT does not open such an
+/// adapter; use save_parts() or save_model().
 void save_adapter(const std::string& path, family::Model& model, const lora::LoraOptions& lora,
                   const std::vector<std::string>& full, const AdapterNotes& notes);
 

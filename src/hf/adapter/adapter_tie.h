@@ -4,13 +4,13 @@
 
 namespace lft::hf {
 
-/// Whether base and adapter together have an LM head that is not the embedding, although the base
-/// ties them: as in PEFT, an adapter changes only what it contains. kInput where the adapter asks
-/// for the tie and contains one of the two, or two that differ.
+/// Whether base and adapter together have an LM head that differs from the embedding, although the
+/// base ties them: as in PEFT, an adapter changes only what it contains. Throws kInput if the
+/// adapter requests the tie and contains only one of the two, or two that differ.
 bool unties(const AdapterDir& dir, const family::ModelConfig& base);
 
-/// Where the adapter unties the base, its head becomes a separate tensor, read from the
-/// embedding's place. Returns whether it does. The base's fingerprint is another one then.
+/// If the adapter unties the base, makes the head of `base` a separate tensor, read from the place
+/// of the embedding, and returns true. The fingerprint of the base changes then.
 bool untie(const AdapterDir& dir, ModelDir& base);
 
 }  // namespace lft::hf

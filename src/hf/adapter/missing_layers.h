@@ -1,11 +1,11 @@
-// Layers that an adapter's configuration names and that its file has no tensors of.
+// Layers that the configuration of an adapter names but that have no tensors in its file.
 #pragma once
 #include "src/hf/adapter/adapter.h"
 
 namespace lft::hf {
 
-/// A line that names the linear layers of the model that target_modules takes and that the adapter
-/// has no tensors of, where there are some. An expression that lft does not read takes none.
+/// Warns about linear layers of the model that target_modules matches and that have no tensors in
+/// the adapter. Expressions that lft cannot evaluate are ignored.
 void warn_of_missing_layers(const AdapterDir& dir, const family::ModelConfig& config);
 
 }  // namespace lft::hf

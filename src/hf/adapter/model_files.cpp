@@ -37,7 +37,7 @@ void write_template(const std::string& dir, const std::string& jinja) {
   }
 }
 
-/// Both places where an image processor's fields lie; a file that says the fit already stays as it
+/// Both files that may contain an image processor; a file that already has the fit stays as it
 /// is.
 void write_fit(const std::string& dir, const family::ModelConfig& config,
                const family::ImageRules& rules) {

@@ -1,5 +1,5 @@
-// The files beside a whole model's weights: the base's, and what of them says how the model was
-// trained. No weights.
+// The files of a whole model besides its weights: those of the base, and what they say about the
+// training.
 #pragma once
 #include <string>
 
@@ -9,19 +9,19 @@
 namespace lft::hf {
 
 /// Copies tokenizer, processor, generation and licence files from the model folder `from` to `to`.
-/// Where the notes record a template, the copies say it too, so that transformers and servers ask
-/// as lft does without being told: chat_template.jinja in place of any template of the base, the
-/// image processor's file with the fit, and lft_model.json.
+/// If the notes record a template, the copies use it, so that transformers and servers build the
+/// same prompts as lft: chat_template.jinja replaces the templates of the base, and the image
+/// processor's file gets the fit; lft_model.json is written.
 void write_model_files(const std::string& from, const std::string& to,
                        const family::ModelConfig& config, const AdapterNotes& notes);
 
-/// The chat template that the notes record, as Jinja; empty where they record none. `marker` as
-/// named_form_jinja() takes it.
+/// The chat template in the notes as Jinja; empty if they record none. `marker` as in
+/// named_form_jinja().
 std::string jinja_of(const AdapterNotes& notes, const family::ModelConfig& config,
                      const std::string& marker = "");
 
-/// What a model's folder says of its image processor, from either of its files; an empty object
-/// where it says nothing.
+/// The image processor part of a model folder, from either of its files; an empty object if there
+/// is none.
 io::Json image_processor_json(const std::string& dir);
 
 }  // namespace lft::hf

@@ -1,5 +1,5 @@
-// adapter_config.json as PEFT writes it, reduced to what lft computes with. Whatever else it asks
-// for is refused, never ignored.
+// adapter_config.json as PEFT writes it, reduced to what lft supports. Other settings are rejected,
+// never ignored.
 #pragma once
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -18,14 +18,14 @@ struct PeftConfig {
   PeftTargetRule rule = {};
   bool inference_mode = true;
   bool ensures_tie = false;  // ensure_weight_tying
-  /// Other ranks and alphas: by regular expressions, of which the first that matches the end of a
-  /// module's name counts, in the order of the keys (PEFT writes them sorted).
+  /// Other ranks and alphas, by regular expressions: the first that matches the end of a module's
+  /// name is used, in the order of the keys (PEFT writes them sorted).
   std::map<std::string, int64_t> rank_pattern = {};
   std::map<std::string, double> alpha_pattern = {};
 };
 
-/// Throws kInput for a peft_type other than LORA, a key that lft lacks at another value than PEFT's
-/// default, and values out of range.
+/// Throws kInput for a peft_type other than LORA, an unsupported key whose value differs from
+/// PEFT's default, and values out of range.
 PeftConfig parse_peft_config(const nlohmann::json& json, const std::string& where);
 /// The keys that every PEFT version reads without a warning.
 std::string peft_config_text(const PeftConfig& config);

@@ -1,4 +1,4 @@
-// The keys of PEFT's rank_pattern and alpha_pattern: which of them a module's name takes.
+// The keys of rank_pattern and alpha_pattern of PEFT, matched against module names.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,12 +8,13 @@
 
 namespace lft::hf {
 
-/// Each key is a regular expression for the whole of a name, or for its end after a dot.
+/// Each key is a regular expression for the whole name, or for its end after a dot.
 class PeftPatterns {
  public:
-  /// In the order in which they are tried. kInput, naming `where`, for a key that is no expression.
+  /// `keys` in the order in which they are tried. Throws kInput, naming `where`, for an invalid
+  /// expression.
   PeftPatterns(const std::vector<std::string>& keys, const std::string& where);
-  /// The first key that the first spelling takes; where none does, of the next. "" without one.
+  /// The first key that matches the first spelling, or else the next spelling. "" if none matches.
   std::string key_of(const std::vector<std::string>& spellings) const;
 
  private:

@@ -1,4 +1,4 @@
-// Which layers PEFT puts LoRA on: target_modules and what narrows it.
+// The layers that get LoRA in PEFT: target_modules and the keys that restrict it.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,14 +9,14 @@
 
 namespace lft::hf {
 
-/// A list of names, or one regular expression; both are empty where the config gives neither.
+/// A list of names, or one regular expression; both are empty if the config has neither.
 struct PeftNames {
   std::vector<std::string> names = {};
   std::string expression = {};
   bool empty() const { return names.empty() && expression.empty(); }
 };
 
-/// As adapter_config.json has them.
+/// The keys of adapter_config.json.
 struct PeftTargetRule {
   PeftNames targets = {}, excluded = {};      // target_modules, exclude_modules
   std::vector<int64_t> layers = {};           // layers_to_transform; empty: all
@@ -25,16 +25,16 @@ struct PeftTargetRule {
 
 class PeftTargets {
  public:
-  /// kInput for an expression that lft's regular expressions do not read.
+  /// Throws kInput for an expression that lft's regular expressions do not support.
   PeftTargets(const PeftTargetRule& rule, const std::string& where);
-  /// Whether PEFT puts LoRA on the linear layer of this name.
+  /// Whether the linear layer of this name gets LoRA in PEFT.
   bool takes(const std::string& module) const;
 
  private:
   bool in_chosen_layer(const std::string& module) const;
 
   const PeftTargetRule& rule_;
-  std::optional<text::Regex> targets_, excluded_;  // where they are expressions
+  std::optional<text::Regex> targets_, excluded_;  // if they are expressions
 };
 
 }  // namespace lft::hf

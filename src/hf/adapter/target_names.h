@@ -8,8 +8,8 @@
 
 namespace lft::hf {
 
-/// `modules` are canonical. A module that newer versions of transformers spell otherwise stands in
-/// both spellings: PEFT passes over a name that its model has not. Sorted.
+/// `modules` are canonical. A module with another name in newer versions of transformers is listed
+/// under both names: PEFT ignores names that its model does not have. Sorted.
 std::vector<std::string> target_names(const family::Family& family,
                                       const std::vector<std::string>& modules);
 

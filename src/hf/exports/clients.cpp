@@ -29,10 +29,10 @@ constexpr Client kClients[] = {
     {Target::kGguf, "gguf", "llama.cpp (b11549)"},
 };
 
-/// What an adapter may hold that not every client takes.
+/// Contents of an adapter that not every client supports.
 enum class Trait {
-  kNoLora,      // parts trained whole and nothing else
-  kOwnTensors,  // a variant with tensors beside A and B
+  kNoLora,      // fully fine-tuned parts and nothing else
+  kOwnTensors,  // a variant with further tensors than A and B
   kWhole,       // modules_to_save
   kOwnScale,    // a variant of A and B with another scale than alpha / r
   kPatterns,    // rank_pattern, alpha_pattern
@@ -56,7 +56,7 @@ struct Row {
   std::array<Cell, 4> cells;  // in the order of kClients
 };
 
-constexpr const char* kMerges = "lft export merges it into the base beside the adapter";
+constexpr const char* kMerges = "lft export merges it into the base next to the adapter";
 constexpr const char* kBakes = "lft export multiplies it into B, at one rank";
 constexpr const char* kRenames = "lft export writes full names";
 constexpr const char* kFills = "lft export adds the others, of zeros";
@@ -117,7 +117,7 @@ std::string found(Trait trait, const AdapterDir& dir, const family::ModelConfig&
   const int64_t rank = largest_rank(dir.lora, dir.lora_modules);
   switch (trait) {
     case Trait::kNoLora:
-      return dir.lora_modules.empty() ? "parts trained whole without LoRA" : "";
+      return dir.lora_modules.empty() ? "fully fine-tuned parts without LoRA" : "";
     case Trait::kOwnTensors:
       return own_tensors ? variant.peft_flag : "";
     case Trait::kWhole:

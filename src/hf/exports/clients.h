@@ -1,5 +1,5 @@
-// What each program that serves adapters does with what an adapter holds: the one table, with the
-// versions that it was read from. No file is written here.
+// How programs that serve adapters treat their contents: one table, with the versions that it was
+// made for. No file is written here.
 #pragma once
 #include <string>
 #include <vector>
@@ -16,25 +16,25 @@ std::string target_name(Target target);
 /// "vLLM 0.33".
 std::string client_of(Target target);
 
-/// Something of an adapter that the client does not take as it stands.
+/// A part of an adapter that the client does not support as it is.
 struct Finding {
   std::string what;     // "modules_to_save: multi_modal_projector"
   std::string does;     // "is refused"
-  std::string remedy;   // what an export makes of it, or what to set; empty: nothing helps but
-                        // lft merge
-  bool blocks = false;  // no export takes it either
+  std::string remedy;   // what an export does about it, or an option to set; empty: only
+                        // lft merge helps
+  bool blocks = false;  // no export is possible
 };
-/// In the order of the table; none: the client reads the adapter as it is.
+/// In the order of the table; empty: the client reads the adapter unchanged.
 std::vector<Finding> findings(Target target, const AdapterDir& dir,
                               const family::ModelConfig& config);
 
-/// Whether the LoRA of this module stays an adapter in what is exported; else it is merged into the
-/// base that goes with it.
+/// Whether the LoRA of this module stays an adapter in the export; else it is merged into the
+/// exported base.
 bool stays_adapter(Target target, const std::string& module);
-/// The modules of the decoder that SGLang needs beside these: it joins q, k and v, gate and up, and
-/// reads no layer that has some of them without q and v, or up without gate.
+/// Modules of the decoder that SGLang needs in addition to these: it fuses q, k and v, and gate and
+/// up, and reads no layer with some of them but without q and v, or up without gate.
 std::vector<std::string> lacking_of_groups(const std::vector<std::string>& modules);
-/// The smallest --max-lora-rank of vLLM that takes this rank; the rank itself above all of them.
+/// The smallest --max-lora-rank of vLLM that allows this rank; above all of them the rank itself.
 int64_t served_rank(int64_t rank);
 /// The largest rank of any module.
 int64_t largest_rank(const lora::LoraOptions& lora, const std::vector<std::string>& modules);

@@ -86,7 +86,7 @@ class Exporter {
             .notes = notes};
   }
 
-  /// Of the base at `path`, whose files lie at `at` now.
+  /// For the base at `path`, whose files are in `at` now.
   AdapterNotes notes(const std::string& path, const std::string& at) const {
     AdapterNotes notes = dir_.notes;
     notes.base_path = path;
@@ -134,7 +134,7 @@ class Exporter {
     return kept;
   }
 
-  /// Adds the neighbours that the server needs beside a module, which change nothing.
+  /// Adds the other modules of a group that the server needs, with zeros.
   void fill_groups(Updates* kept) const {
     for (const std::string& module : lacking_of_groups(modules_of(*kept))) {
       const auto place = base_.tensors.find(module + ".weight");
@@ -168,7 +168,7 @@ class Exporter {
     }
     lines->push_back(
         "merged into the base: " + std::to_string(full_.size()) +
-        " tensors trained whole, LoRA of " + std::to_string(merged) + " modules" +
+        " fully fine-tuned tensors, LoRA of " + std::to_string(merged) + " modules" +
         (report.unties ? "; LM head and embedding, which the base ties, are two" : ""));
     return true;
   }

@@ -1,5 +1,5 @@
-// An adapter rewritten for a program that serves it: what the program ignores or refuses is baked,
-// merged or renamed, and what was written is read back and compared.
+// Rewrites an adapter for a program that serves it: unsupported parts are baked, merged or renamed,
+// and the result is read back and compared.
 #pragma once
 #include <functional>
 #include <optional>
@@ -15,15 +15,15 @@ struct ExportRequest {
   Target target = Target::kPeft;
   AdapterDir adapter;
   std::string model, out;
-  Dialect dialect = Dialect::kEvery;              // of the adapter's keys; not of GGUF
+  Dialect dialect = Dialect::kEvery;              // of the adapter's keys; not for GGUF
   std::optional<io::DType> dtype = std::nullopt;  // of GGUF's matrices: GgufJob
 };
 
-/// kPeft: `out` is an adapter. kVllm, kSglang: `out`/adapter, and `out`/base where something is
-/// merged into the base: what was trained whole, and LoRA that the server does not read. kGguf:
-/// model.gguf, mmproj.gguf and, where LoRA stays, lora.gguf. Atomic. Returns lines that say what
-/// was written and how it is served. kInput for what no export makes readable, naming it; kUsage
-/// for an output that touches an input; kInternal where what was written reads back otherwise.
+/// kPeft: `out` is an adapter. kVllm, kSglang: `out`/adapter, and `out`/base if fully fine-tuned
+/// parts, or LoRA that the server does not read, are merged into the base. kGguf: model.gguf,
+/// mmproj.gguf and, if LoRA remains, lora.gguf. Atomic. Returns lines that describe the files and
+/// how to serve them. Throws kInput naming parts that cannot be exported, kUsage for an output that
+/// overlaps an input, kInternal if the files do not read back equal.
 std::vector<std::string> export_adapter(const ExportRequest& request,
                                         const std::function<void()>& poll = nullptr);
 

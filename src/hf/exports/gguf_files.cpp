@@ -31,7 +31,7 @@ uint32_t file_type(io::DType dtype) {
   return dtype == io::DType::kF16 ? 1 : dtype == io::DType::kBF16 ? 32 : 0;
 }
 
-/// Rows of each of `heads` heads: its halves take turns. `back` undoes it.
+/// Interleaves the first and the second half of the rows of each head; `back` undoes it.
 at::Tensor interleaved(const at::Tensor& tensor, int64_t heads, bool back = false) {
   std::vector<int64_t> parts = {heads, 2, tensor.size(0) / heads / 2, -1};
   if (back) std::swap(parts[1], parts[2]);
@@ -64,7 +64,7 @@ at::Tensor stored_of(const GgufJob& job, const GgufTensor& tensor) {
   return read_tensor(job.model.files[place.file], job.model.info(place));
 }
 
-/// What is to stand in the file for one of its tensors.
+/// The contents of one tensor of the file.
 at::Tensor contents_of(const GgufJob& job, const GgufTensor& tensor, io::DType dtype) {
   return made(tensor, stored_of(job, tensor)).to(to_scalar_type(dtype)).contiguous();
 }
@@ -166,7 +166,7 @@ std::string end_of_turn(const GgufJob& job, const std::string& jinja) {
       ->end();
 }
 
-/// As the training fits images.
+/// The image processor's file with the settings of the training.
 io::Json processor_file(const GgufJob& job) {
   const ModelDir& model = job.model;
   return model.config.family->processor_fitted(model.config, image_processor_json(model.path),
@@ -190,8 +190,8 @@ void add_processor(const GgufJob& job, const GgufForm& form, io::GgufKeys* keys)
   keys->emplace_back("clip.vision.image_std", processor->std);
   for (const GgufForm::FromProcessor& each : form.from_processor) {
     const io::Json::json_pointer pointer(each.pointer);
-    const bool said = file.contains(pointer) && file.at(pointer).is_number_unsigned();
-    keys->emplace_back(each.key, said ? file.at(pointer).get<uint32_t>() : each.otherwise);
+    const bool is_set = file.contains(pointer) && file.at(pointer).is_number_unsigned();
+    keys->emplace_back(each.key, is_set ? file.at(pointer).get<uint32_t>() : each.otherwise);
   }
 }
 

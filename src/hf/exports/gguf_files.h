@@ -1,4 +1,4 @@
-// A model and its adapter as the files that llama.cpp reads.
+// Writes a model and its adapter in the files of llama.cpp.
 #pragma once
 #include <functional>
 #include <string>
@@ -11,26 +11,28 @@ namespace lft::hf {
 
 struct GgufJob {
   const ModelDir& model;
-  std::string name;    // of the model, for people
-  AdapterNotes notes;  // without a template or a fit: what the model's folder has
+  std::string name;    // of the model, for display
+  AdapterNotes notes;  // the model folder's template and fit are the defaults
   io::DType dtype;     // of the matrices: F32, F16 or BF16
   std::function<void()> poll = nullptr;
 };
 
-/// The type of a base's matrices: as they are stored, but F16 for BF16. llama.cpp rounds what it
-/// multiplies to the matrix' type, which with the 8 bits of BF16 moves logprobs by some 0.05 nats,
-/// with the 11 of F16 by some 0.005; F16 holds all but the smallest values of BF16 exactly.
+/// The dtype of the matrices of a base: as stored, but F16 for BF16. llama.cpp rounds the operands
+/// of a product to the type of the matrix, which changes logprobs by about 0.05 nats with the 8
+/// bits of BF16 and by about 0.005 with the 11 of F16. F16 represents all but the smallest values
+/// of BF16 exactly.
 io::DType gguf_type(io::DType stored);
-/// model.gguf and mmproj.gguf into `folder`: matrices in the job's type, all else in F32. Both are
-/// read back and compared to the bit. Returns how many matrices keep the type in which they are
-/// stored because F16 does not hold their values. kInput for a tokenizer that llama.cpp has not.
+/// Writes model.gguf and mmproj.gguf to `folder`: matrices in the type of the job, everything else
+/// in F32. Both are read back and compared bitwise. Returns how many matrices keep their stored
+/// type because F16 cannot represent their values. Throws kInput for a tokenizer that llama.cpp
+/// does not support.
 int64_t write_gguf_model(const GgufJob& job, const std::string& folder);
-/// What llama-server needs beyond the files to bring images to the size of the training, each
-/// option after a space; empty where the job's settings leave that to the processor.
+/// Options of llama-server for the image size of the training, each after a space; empty if the
+/// processor's defaults apply.
 std::string gguf_image_options(const GgufJob& job);
-/// lora.gguf: plain LoRA on layers of the decoder.
+/// Writes lora.gguf: plain LoRA on layers of the decoder.
 void write_gguf_lora(const ModelDir& model, const Updates& updates, const std::string& path);
-/// What write_gguf_lora() wrote.
+/// Reads a file of write_gguf_lora().
 Updates read_gguf_lora(const ModelDir& model, const std::string& path);
 
 }  // namespace lft::hf

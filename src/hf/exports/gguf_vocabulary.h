@@ -1,4 +1,4 @@
-// A tokenizer as llama.cpp's files have it. Knows no weights.
+// The tokenizer in the metadata of llama.cpp. Independent of weights.
 #pragma once
 #include <string>
 
@@ -6,10 +6,10 @@
 
 namespace lft::hf {
 
-/// Keys of tokens, kinds, merges and special tokens, of the tokenizer in a model's folder, filled
-/// up to `rows` of the embedding with tokens that no text has. `end`: what ends an answer; empty:
-/// the tokenizer's end token. kInput for a tokenizer that llama.cpp has no counterpart of: no BPE
-/// over bytes, or another way to cut words than those of Qwen2, Llama 3 and SmolLM.
+/// The keys of tokens, types, merges and special tokens of the tokenizer in a model folder, padded
+/// to the `rows` of the embedding with unused tokens. `end`: the end-of-turn token; empty: the end
+/// token of the tokenizer. Throws kInput for a tokenizer without a counterpart in llama.cpp: not
+/// byte-level BPE, or another pre-tokenizer than those of Qwen2, Llama 3 and SmolLM.
 io::GgufKeys gguf_vocabulary(const std::string& model_dir, int64_t rows, const std::string& end);
 
 }  // namespace lft::hf

@@ -15,8 +15,7 @@ struct InteropRow {
   const char* oldest_transformers = "4.52";
   const char* more_packages = "";
   bool sglang = false;
-  /// Why lft writes no GGUF of such a model, or llama.cpp does not serve it; null: for the family
-  /// there is no GGUF at all.
+  /// Why lft writes no GGUF of the model, as a sentence; empty: no particular reason.
   std::string (*why_no_gguf)(const family::ModelConfig&) = nullptr;
   GgufForm (*gguf)(const family::ModelConfig&) = nullptr;
 };

@@ -6,7 +6,7 @@
 
 namespace lft::hf {
 
-/// The reason, as a sentence, if it is llama.cpp's; else empty.
+/// Why lft writes no GGUF of the model, if the reason is in llama.cpp; else empty.
 std::string llava_without_gguf(const family::ModelConfig& config);
 
 }  // namespace lft::hf

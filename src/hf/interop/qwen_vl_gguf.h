@@ -7,7 +7,7 @@
 
 namespace lft::hf {
 
-/// Why there is no GGUF of such a model, as a sentence; empty: there is.
+/// Why lft writes no GGUF of the model, as a sentence; empty if it does.
 std::string qwen_vl_without_gguf(const family::ModelConfig& config);
 GgufForm qwen_vl_gguf(const family::ModelConfig& config);
 
