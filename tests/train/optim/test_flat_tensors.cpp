@@ -84,7 +84,7 @@ std::vector<std::string> open_ops;
 
 std::unique_ptr<at::ObserverContext> begin_op(const at::RecordFunction& fn) {
   const bool outer = std::all_of(open_ops.begin(), open_ops.end(), [](const std::string& op) {
-    if (op == "lft::widened_product") return false;  // of CPUs without AVX-512
+    if (op == "lft::widened_product") return false;              // of CPUs without AVX-512
     return !op.starts_with("aten::") || kWrappers.contains(op);  // nodes of autograd have names too
   });
   if (outer && kTiny.contains(fn.name())) ++tiny_ops;
@@ -111,7 +111,7 @@ int64_t tiny_ops_of(const Way& way) {
   std::vector<Trainable> trainables = make_trainable(*layer, {});
   Optimizer optimizer(trainables, param_groups(trainables, 1e-3, -1), make_adamw({}));
   optimizer.zero_gradients();
-  if (way.kept) optimizer.keep_shadows(at::kBFloat16);
+  if (way.kept) optimizer.refresh_copies(at::kBFloat16);
   const at::Tensor angles = at::rand({1, 24, 16});
   LlamaPass pass;
   pass.rotation = {angles.cos(), angles.sin()};
