@@ -44,7 +44,7 @@ double host_microseconds() {
   for (int i = 0; i < 200; ++i) {
     auto start = std::chrono::steady_clock::now();
     optimizer.zero_gradients();
-    optimizer.keep_shadows(at::kBFloat16);
+    optimizer.refresh_copies(at::kBFloat16);
     double step_s = seconds(start);
     for (Slot& slot : optimizer.slots()) slot.param.tensor.mutable_grad().fill_(1);
     const at::Tensor loss = trainables[0].tensor.sum();

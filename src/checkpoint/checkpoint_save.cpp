@@ -53,13 +53,13 @@ void check_arguments(const Checkpoint& checkpoint, int64_t keep) {
   refuse_non_finite_tensors(checkpoint.moments);
 }
 
-/// The second guard beside the lock, which a network file system may not honour.
+/// A second guard in addition to the lock, which a network file system may not honour.
 void refuse_other_runs(const StepDirs& found, const std::string& run_id) {
   for (const StepDir& step : found.steps) {
     const std::optional<Manifest> manifest = manifest_of(step.path, read_manifest);
     if (!manifest || manifest->version > kManifestVersion || manifest->run_id == run_id) continue;
     refuse(ErrorKind::kUsage, "another run saves its checkpoints here", step.path,
-           "run " + manifest->run_id, "run " + run_id, "give each run an output_dir of its own");
+           "run " + manifest->run_id, "run " + run_id, "give each run a separate output_dir");
   }
 }
 
@@ -136,7 +136,7 @@ void commit(const std::string& temporary, const std::string& path, const Manifes
 }
 
 /// Those that must go, broken ones first. The step just saved was verified; every other one is read
-/// before it counts. Step 0, what a run began with, stays beside the newest.
+/// before it counts. Step 0, with which the run began, is kept in addition to the newest.
 std::vector<std::string> superseded(const std::string& dir, int64_t saved, int64_t keep) {
   std::vector<std::string> broken, old;
   int64_t kept = 0, last_kept = -1;

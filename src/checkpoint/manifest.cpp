@@ -156,7 +156,7 @@ Manifest verify_step(const std::string& step_path) {
            "format " + std::to_string(manifest.version) + ", lft " + manifest.lft,
            "format " + std::to_string(kManifestVersion) + " or older (this is lft " + LFT_VERSION +
                ")",
-           "go on with that lft");
+           "resume with that version of lft");
   }
   const std::optional<int64_t> named = step_of(step_path.substr(step_path.rfind('/') + 1));
   if (named && *named != manifest.step) {

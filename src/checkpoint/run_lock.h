@@ -12,7 +12,7 @@ void refuse_locked(const std::string& output_dir);
 class RunLock {
  public:
   /// Locks <output_dir>/.lock, which says who holds it; the directory must be there. Take it after
-  /// the last fork: a child that outlives the run would go on holding it. kUsage naming process,
+  /// the last fork: a child that outlives the run would continue to hold it. kUsage naming process,
   /// host and time of the run that holds it; kResource where the directory is missing or not
   /// writable. A file system without locks is a warning.
   explicit RunLock(const std::string& output_dir);

@@ -30,7 +30,7 @@ void refuse_non_finite_tensors(const TensorMap& tensors) {
     if (index < 0) continue;
     refuse(ErrorKind::kNumeric, "a tensor of the checkpoint is not finite; nothing was saved", name,
            hf::non_finite_text(host, index), "finite numbers only",
-           "go on from the last checkpoint");
+           "resume from the last checkpoint");
   }
 }
 

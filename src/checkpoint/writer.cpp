@@ -37,8 +37,8 @@ at::Device device_of(const Checkpoint& checkpoint) {
                                        : checkpoint.trainables.begin()->second.device();
 }
 
-/// A stream beside the one that trains, which waits until the copies of detach_from_run() are made.
-/// None on a CPU.
+/// A stream in addition to the training stream, which waits until the copies of detach_from_run()
+/// are made. None on a CPU.
 class SideStream {
  public:
   explicit SideStream(std::optional<c10::Stream> stream) : stream_(stream) {

@@ -1,4 +1,4 @@
-// Saves checkpoints behind the caller's back: the step goes on while the disk is busy.
+// Saves checkpoints in the background: the next step runs while the disk is busy.
 #pragma once
 #include <c10/core/Stream.h>
 

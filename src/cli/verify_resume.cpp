@@ -36,19 +36,19 @@ void add_verify_resume(Command& app) {
 void add_debug_part(Command& debug) {
   struct Options {
     std::string recipe, out;
-    int64_t stop_behind = 0;
+    int64_t stop_after_step = 0;
     bool resume = false;
   };
   auto options = std::make_shared<Options>();
   Command command = debug.hidden_subcommand("part", "trains a recipe up to a step");
   command.option("recipe", options->recipe).required();
-  command.option("--stop-behind", options->stop_behind).required().positive();
+  command.option("--stop-behind", options->stop_after_step).required().positive();
   command.option("--out", options->out).required();
   command.flag("--resume", options->resume);
   command.run([options] {
     const debug::PartEnd end = debug::train_part({.name = {},
                                                   .recipe = recipe::read_recipe(options->recipe),
-                                                  .stop_behind = options->stop_behind,
+                                                  .stop_after_step = options->stop_after_step,
                                                   .resume = options->resume});
     if (end.exit_code != 0) return end.exit_code;
     io::write_file_atomic(options->out, debug::part_json(end).dump(

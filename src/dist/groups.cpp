@@ -31,8 +31,8 @@ bool is_loopback(const std::string& address) {
   return address == "localhost" || address == "::1" || address.starts_with("127.");
 }
 
-/// Whether somebody listens there. LibTorch's own client says a warning at each attempt, and looks
-/// for names that no server may know, for seconds.
+/// Whether a server listens there. LibTorch's own client logs a warning at each attempt, and spends
+/// seconds on name lookups.
 bool is_open(const std::string& address, int64_t port) {
   addrinfo wanted{}, *found = nullptr;
   wanted.ai_socktype = SOCK_STREAM;
@@ -49,8 +49,8 @@ bool is_open(const std::string& address, int64_t port) {
   return false;
 }
 
-/// On the loopback alone, for processes of one machine. LibTorch's own would listen everywhere, in
-/// IPv6, and look up the name of each that connects, of which a hosts file may know nothing.
+/// Listens on the loopback only, for processes of one machine. LibTorch's own server would listen
+/// on all interfaces and look up the name of each client, which a hosts file may not contain.
 std::optional<int> listen_on_loopback(int64_t port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;
@@ -63,7 +63,7 @@ std::optional<int> listen_on_loopback(int64_t port) {
       listen(fd, SOMAXCONN) == 0)
     return fd;
   close(fd);
-  return std::nullopt;  // LibTorch says why
+  return std::nullopt;  // LibTorch logs the reason
 }
 
 void wait_for_store(const Place& place, std::chrono::milliseconds patience) {
@@ -88,7 +88,7 @@ StorePtr open_store(const Place& place, std::chrono::milliseconds patience) {
   options.waitWorkers = false;
   options.timeout = patience;
   options.useLibUV = false;    // the one that takes a socket
-  FLAGS_caffe2_log_level = 3;  // what it has to say comes as an exception, too
+  FLAGS_caffe2_log_level = 3;  // its messages arrive as exceptions, too
   try {
     if (!options.isServer) wait_for_store(place, patience);
     if (options.isServer && is_loopback(place.address))

@@ -1,5 +1,5 @@
-// LibTorch's process groups, opened: the store in which processes find each other, Gloo for what
-// they say, and what tensors of a device go by. Knows no protocol.
+// Opens LibTorch's process groups: the store in which processes find each other, Gloo for their
+// messages, and the backend for tensors of a device. Knows no protocol.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -16,13 +16,14 @@ namespace lft::dist {
 
 using GroupPtr = c10::intrusive_ptr<c10d::Backend>;
 
-/// Keys of this start of the run alone. kResource where nobody answers at the place's address.
+/// A store whose keys belong to this start of the run. kResource when nothing answers at the
+/// place's address.
 StorePtr open_store(const Place& place, std::chrono::milliseconds patience);
-/// Another connection to the same.
+/// Another connection to the same store.
 StorePtr another(const StorePtr& store);
 
-/// Over the interface that GLOO_SOCKET_IFNAME names, over the loopback where the place's address is
-/// that, else over the one that the machine's name leads to.
+/// Uses the interface that GLOO_SOCKET_IFNAME names, the loopback when the place's address is the
+/// loopback, else the interface of the machine's own name.
 GroupPtr open_gloo(const StorePtr& store, const Place& place, std::chrono::milliseconds timeout);
 
 }  // namespace lft::dist

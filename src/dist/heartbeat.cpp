@@ -22,7 +22,7 @@ Heartbeat::Heartbeat(StorePtr store, int64_t rank)
       slept = 0;
       try {
         write();
-      } catch (const std::exception&) {  // the store is gone, and so is whoever would read it
+      } catch (const std::exception&) {  // the store has ended, and so has every reader
         return;
       }
     }

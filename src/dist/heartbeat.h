@@ -1,5 +1,5 @@
-// Signs of life of a process, written into the run's store twice a second by a thread of its own:
-// what a process that waits in vain looks at to name the one that is gone. Ends nothing.
+// Signs of life of a process, written into the run's store twice a second by a separate thread:
+// a process that waits in vain reads them to name the one that has ended. Ends no process.
 #pragma once
 #include <c10/util/intrusive_ptr.h>
 
@@ -28,7 +28,7 @@ struct Beat {
 
 class Heartbeat {
  public:
-  /// `store`: a connection of its own. The first sign is written before it returns.
+  /// `store`: a separate connection. The first sign is written before it returns.
   Heartbeat(StorePtr store, int64_t rank);
   ~Heartbeat();  // waits for the thread
   Heartbeat(const Heartbeat&) = delete;
@@ -49,7 +49,7 @@ class Heartbeat {
 
 constexpr int64_t kBeatMilliseconds = 500;
 
-/// Of a process that has given one.
+/// The newest sign of a process that has given one.
 Beat read_beat(c10d::Store& store, int64_t rank);
 
 }  // namespace lft::dist

@@ -24,9 +24,9 @@ namespace lft::dist {
 namespace {
 
 constexpr useconds_t kLookEvery = 10'000;  // microseconds
-constexpr int64_t kLastLooks = 1000;       // that whatever outlives rank 0 is given
+constexpr int64_t kLastLooks = 1000;       // given to a process that outlives rank 0
 
-/// Of the loopback, which nobody has now.
+/// A port of the loopback that is free now.
 int free_port() {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -50,7 +50,7 @@ bool tells_a_place(const std::string& variable) {
   return false;
 }
 
-/// This process's, with the place of a rank in the place of its own.
+/// The environment of this process, with the child's rank variables.
 std::vector<std::string> environment_of(int64_t rank, int64_t count, int port) {
   std::vector<std::string> variables;
   for (char** each = environ; *each != nullptr; ++each) {
@@ -75,7 +75,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return out;
 }
 
-/// A group of its own: the terminal's Ctrl-C comes through this process alone.
+/// A separate process group: the terminal's Ctrl-C reaches only this process, which forwards it.
 pid_t start(const std::vector<std::string>& arguments, std::vector<std::string> environment) {
   std::vector<std::string> words = {"lft"};
   words.insert(words.end(), arguments.begin(), arguments.end());
@@ -84,7 +84,7 @@ pid_t start(const std::vector<std::string>& arguments, std::vector<std::string> 
   if (pid != 0) return pid;
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(127);  // it has gone before it was asked for
+  if (getppid() != parent) _exit(127);  // the parent ended before the request
   execve("/proc/self/exe", argv.data(), envp.data());
   _exit(127);
 }

@@ -7,11 +7,11 @@
 
 namespace lft::dist {
 
-/// Runs this program `count` times with `arguments`, as ranks 0 to count - 1. Signals go on to all
-/// of them. Where one has failed, those that are stopped are ended when the others have left, and
-/// what outlives rank 0 by ten seconds. Returns the exit code of the first process that ended by
-/// itself with one other than 0; else 128 + n where one was ended by signal n; else 0. kResource
-/// where a process cannot be started; none is left then.
+/// Runs this program `count` times with `arguments`, as ranks 0 to count - 1, and forwards signals
+/// to all of them. After a failure it kills stopped processes once the others have ended, and any
+/// process that outlives rank 0 by ten seconds. Returns the exit code of the first process that
+/// exited with one other than 0; else 128 + n when one was killed by signal n; else 0. kResource
+/// when a process cannot be started; then none is left running.
 int launch(int64_t count, const std::vector<std::string>& arguments);
 
 }  // namespace lft::dist

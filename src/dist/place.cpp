@@ -12,9 +12,9 @@ namespace lft::dist {
 namespace {
 
 constexpr int64_t kMostRanks = 65536, kPort = 29500;
-constexpr int64_t kFirstPort = 15000, kPorts = 10000;  // below those that the system hands out
+constexpr int64_t kFirstPort = 15000, kPorts = 10000;  // below the system's ephemeral ports
 
-/// The three variables by which a starter tells a process its place.
+/// The three variables by which a launcher gives a process its rank.
 struct Starter {
   const char *name, *rank, *ranks, *local;
 };
@@ -34,8 +34,8 @@ std::optional<int64_t> number(const Environment& environment, const std::string&
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc() || end != text->data() + text->size() || value < 0 || value > most) {
-    refuse(ErrorKind::kUsage, "a variable that tells a process its place is no such number", name,
-           quote_text(*text), "a whole number from 0 to " + std::to_string(most), kNext);
+    refuse(ErrorKind::kUsage, "a rank variable is not a valid number", name, quote_text(*text),
+           "a whole number from 0 to " + std::to_string(most), kNext);
   }
   return value;
 }
@@ -45,7 +45,7 @@ std::string said(const Starter& starter, const Place& place) {
          std::to_string(place.ranks);
 }
 
-/// Nothing where the starter says nothing.
+/// Nothing when the launcher's variables are unset.
 std::optional<Place> place_by(const Starter& starter, const Environment& environment) {
   const std::optional<int64_t> rank = number(environment, starter.rank, kMostRanks - 1),
                                ranks = number(environment, starter.ranks, kMostRanks),
@@ -78,8 +78,8 @@ void require_agreement(const Starter& one, const Place& place, const Starter& tw
          "one place", kNext);
 }
 
-/// Where the run's processes meet, where no MASTER_ADDR says it: in one that `host` names, by a
-/// number that all processes of the job know.
+/// The meeting point without MASTER_ADDR: a port of `host`, derived from a number that all
+/// processes of the job know.
 void meet(Place& place, const Environment& environment, const std::string& host, uint64_t job) {
   if (place.alone()) return;
   place.address = environment("MASTER_ADDR").value_or(host);

@@ -18,7 +18,7 @@
 #include "src/base/sum_tree.h"
 #include "src/base/text.h"
 #include "src/dist/groups.h"
-#include "src/dist/inquest.h"
+#include "src/dist/lost_rank_report.h"
 #include "src/dist/nccl.h"
 
 namespace lft::dist {
@@ -26,7 +26,7 @@ namespace {
 
 std::atomic<bool> broken = false;
 
-/// Every message begins with one of these in each process: a short one goes along in it.
+/// The head of every message; a short text fits into it.
 struct Frame {
   static constexpr size_t kBytes = 1024;
   uint8_t error = 0;
@@ -63,7 +63,7 @@ Error error_from(const std::string& text) {
 std::string words_of(const std::exception& error) {
   const auto* torch = dynamic_cast<const c10::Error*>(&error);
   std::string text = torch == nullptr ? error.what() : torch->what_without_backtrace();
-  // "[file:line] What happened. Its explanation": a line of source helps nobody.
+  // "[file:line] What happened. Its explanation": the source line is cut off.
   if (const size_t end = text.find("] "); text.starts_with("[") && end != std::string::npos)
     text.erase(0, end + 2);
   return text.substr(0, text.find('\n'));
@@ -71,7 +71,7 @@ std::string words_of(const std::exception& error) {
 
 std::string host_key(int64_t rank) { return "host/" + std::to_string(rank); }
 
-/// Until each has said where it is. kResource naming those that have not.
+/// Waits until every process has registered. kResource naming those that have not.
 void wait_for_all(c10d::Store& store, const Place& place, std::chrono::milliseconds patience) {
   const auto end = std::chrono::steady_clock::now() + patience;
   while (true) {
@@ -84,7 +84,7 @@ void wait_for_all(c10d::Store& store, const Place& place, std::chrono::milliseco
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       continue;
     }
-    refuse(ErrorKind::kResource, "processes of the run did not come",
+    refuse(ErrorKind::kResource, "some processes of the run did not join",
            place.address + ":" + std::to_string(place.port), "no rank " + join(missing),
            std::to_string(place.ranks) + " processes within " +
                std::to_string(patience.count() / 1000) + " s",
@@ -97,7 +97,7 @@ std::vector<at::Tensor> slices(const at::Tensor& flat, int64_t count) {
   return flat.view({count, -1}).unbind(0);
 }
 
-/// The first becomes the sum of all, in the order of the tree.
+/// Adds all parts into the first, in the order of the tree.
 void add_up(std::vector<at::Tensor>& parts, Range range) {
   if (range.size() <= 1) return;
   const int64_t middle = middle_of(range);
@@ -116,11 +116,11 @@ void add_up(std::vector<at::Tensor>& parts) {
 struct Ranks::State {
   Place place;
   StorePtr store;
-  GroupPtr gloo, data;  // data: where GPUs have one of their own
+  GroupPtr gloo, data;  // data: NCCL, for GPUs
   std::vector<std::string> hosts;
   std::unique_ptr<Heartbeat> heartbeat;
   std::chrono::milliseconds timeout;
-  std::optional<Error> ended;  // nothing is said any more
+  std::optional<Error> ended;  // no message is exchanged after it
   std::optional<Failure> failure;
 
   c10d::Backend& group_of(const at::Tensor& tensor) const {
@@ -183,7 +183,7 @@ void Ranks::lost(const std::exception& error) {
                   .what = words_of(error)};
   const Finding finding = find_lost(state.store, failure);
   state.failure = std::move(failure);
-  if (first()) state.gloo.reset();  // whoever waits for this process hears of it now
+  if (first()) state.gloo.reset();  // processes that wait for this one notice it now
   if (finding.speaks) be_quiet(false);
   state.ended = RankLost(finding.info);
   throw RankLost(finding.info);
@@ -247,7 +247,7 @@ Error Ranks::failed(const Error& own) {
     talk(error_text(own), /*error=*/true);
   } catch (const Error& agreed) {
     return agreed;
-  } catch (const std::exception&) {  // of a store that is gone
+  } catch (const std::exception&) {  // the store has ended
   }
   return own;
 }
@@ -326,7 +326,7 @@ void Ranks::leave() {
     constexpr int kMostPauses = 500;
     for (int i = 0; first() && i < kMostPauses && state.store->add(key, 0) < size(); ++i)
       usleep(10'000);
-  } catch (const std::exception&) {  // whoever leaves first has nothing to say any more
+  } catch (const std::exception&) {  // the other side has left already
   }
 }
 

@@ -17,8 +17,8 @@
 namespace lft::dist {
 namespace {
 
-/// What processes have in common that can open each other's memory: the machine since it was
-/// started, and its table of processes.
+/// Equal in processes that can open each other's memory: the machine's boot id and its process
+/// table.
 std::string machine() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
@@ -27,8 +27,7 @@ std::string machine() {
   return boot + " " + std::filesystem::read_symlink("/proc/self/ns/pid", none).string();
 }
 
-/// The processes of a run that share this one's machine, and what they say to each other: the whole
-/// run speaks.
+/// The processes of a run on this machine. Their exchanges are exchanges of the whole run.
 struct Neighbours {
   Ranks& ranks;
   std::vector<size_t> places;  // ranks of them
@@ -79,8 +78,8 @@ class NeighbourMemory : public ops::ShardMemory {
   const Neighbours neighbours_;
 };
 
-/// Pages of a file without a name: read, not mapped, so that only its own part is counted as a
-/// process's.
+/// Pages of an unnamed file. The parts of other processes are read, not mapped, so that a process
+/// is charged only for its own part.
 class HostMemory : public NeighbourMemory {
  public:
   using NeighbourMemory::NeighbourMemory;

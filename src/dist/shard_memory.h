@@ -1,6 +1,6 @@
-// Memory that the processes of a run on one machine hold together (models/ops/weight/sharded.h). On
-// a CPU pages that the system shares, which stay there while one process is left that has them; on
-// GPUs each process's own memory, seen by the others through CUDA.
+// Memory that the processes of a run on one machine share (models/ops/weight/sharded.h). On a CPU
+// it is shared pages, which stay while one process has them open; on GPUs each process's own
+// memory, which the others open through CUDA.
 #pragma once
 #include <memory>
 
@@ -9,9 +9,8 @@
 
 namespace lft::dist {
 
-/// By all processes of the run. Null in one that is alone on its machine, as far as it sees.
-/// `ranks` outlives it. kResource, from hold() on, where memory is lacking or the others' cannot be
-/// opened.
+/// Called by all processes of the run. Null in a process that is alone on its machine. `ranks`
+/// outlives the result, whose hold() throws kResource when memory is lacking or cannot be opened.
 std::shared_ptr<ops::ShardMemory> share_memory(Ranks& ranks, at::Device device);
 
 }  // namespace lft::dist

@@ -10,7 +10,7 @@ namespace lft::recipe {
 namespace {
 
 constexpr char kEverySteps[] = "a number of steps; 0 evaluates at the end alone";
-constexpr char kFull[] = "a list of the parts trained whole; what is in no list is frozen";
+constexpr char kFull[] = "a list of fully fine-tuned parts; all others are frozen";
 constexpr char kOnlyPrecision[] = "auto, bf16, fp16 or fp32";
 constexpr char kShare[] = "a share of all steps";
 constexpr char kStorage[] = "nf4 for 4 bits, fp8 for 8";
@@ -64,7 +64,7 @@ constexpr auto kNames = std::to_array<ForeignName>({
     {"adapters", "lora.init_from"},
     {"resume_from_adapter", "lora.init_from"},
     {"resume_from_checkpoint", "lora.init_from",
-     "for another run; lft train --resume goes on with this one"},
+     "for another run; lft train --resume continues this one"},
     // what is trained
     {"modules_to_save", "full", kFull},
     {"additional_target", "full", kFull},

@@ -124,7 +124,7 @@ void check_together(const Recipe& r, StrictReader* reader) {
                        "is below train.batch_size, " + std::to_string(r.train.batch_size));
   }
   if (r.optim.schedule == ScheduleKind::kConstant && r.optim.min_lr_ratio > 0)
-    reader->problem_at("optim.min_lr_ratio", "says nothing of optim.schedule: constant");
+    reader->problem_at("optim.min_lr_ratio", "has no effect with optim.schedule: constant");
   if (r.optim.schedule == ScheduleKind::kWsd && r.optim.warmup_ratio + r.optim.decay_ratio > 1)
     reader->problem_at("optim.decay_ratio", "and optim.warmup_ratio are more than all steps");
   if (r.train.keep_best != KeepBest::kNone && r.train.eval_every_steps == 0)
@@ -178,21 +178,21 @@ Recipe parse_recipe(const std::string& text, const std::string& where,
 
 namespace {
 
-/// A field that names a run's folder in the place of what the run wrote there.
-void take_meant(std::string* path, const std::string& meant, const char* field) {
+/// Replaces a run's folder by the model or adapter that the run wrote there.
+void resolve_run_folder(std::string* path, const std::string& meant, const char* field) {
   if (meant == *path) return;
   notice(std::string(field) + ": " + *path + " is a run's folder: " + meant + " is taken");
   *path = meant;
 }
 
-/// What a shipped recipe names is beside it, wherever the run is started.
-void take_shipped(Recipe* recipe) {
+/// Paths in a bundled recipe are relative to the recipes folder, wherever the run is started.
+void resolve_bundled_paths(Recipe* recipe) {
   Recipe::Data& data = recipe->data;
   std::vector<std::string*> paths = {&recipe->model.path, &data.train.path, &data.eval,
                                      &data.image_root};
   for (Source& source : data.train.list)
     paths.insert(paths.end(), {&source.path, &source.image_root});
-  for (std::string* path : paths) *path = or_shipped(*path);
+  for (std::string* path : paths) *path = resolve_bundled_path(*path);
 }
 
 }  // namespace
@@ -200,16 +200,17 @@ void take_shipped(Recipe* recipe) {
 Recipe read_recipe(const std::string& path, const std::vector<std::string>& sets) {
   std::string text;
   try {
-    text = io::read_file(or_shipped(path), 1 << 20);
+    text = io::read_file(resolve_bundled_path(path), 1 << 20);
   } catch (const Error& e) {
     constexpr char kNext[] =
         "lft recipe ls names the recipes that come with lft, lft recipe cp NAME PATH copies one";
     throw Error(ErrorKind::kUsage, advised(e, kNext).info());
   }
   Recipe recipe = parse_recipe(text, path, sets);
-  take_shipped(&recipe);
-  take_meant(&recipe.model.path, io::model_folder(recipe.model.path), "model.path");
-  take_meant(&recipe.lora.init_from, io::adapter_folder(recipe.lora.init_from), "lora.init_from");
+  resolve_bundled_paths(&recipe);
+  resolve_run_folder(&recipe.model.path, io::model_folder(recipe.model.path), "model.path");
+  resolve_run_folder(&recipe.lora.init_from, io::adapter_folder(recipe.lora.init_from),
+                     "lora.init_from");
   return recipe;
 }
 

@@ -134,9 +134,9 @@ struct Recipe {
 
 /// Strict: every problem (unknown, duplicate, missing, mistyped, out-of-range key) in one kUsage
 /// error with line, key path and nearest name. `sets`: "key.path=value" overrides, applied to the
-/// tree before it is checked. read_recipe() takes a run's folder in model.path and in
-/// lora.init_from for its model and its adapter, and says so; what begins with recipes/, the recipe
-/// itself too, it also looks for where the recipes that come with lft are.
+/// tree before it is checked. read_recipe() replaces a run's folder in model.path and
+/// lora.init_from by its model or adapter, with a notice, and also searches for paths that begin
+/// with recipes/ in the folder of bundled recipes.
 Recipe read_recipe(const std::string& path, const std::vector<std::string>& sets = {});
 Recipe parse_recipe(const std::string& text, const std::string& where,
                     const std::vector<std::string>& sets = {});

@@ -66,9 +66,9 @@ void visit_model(Visitor& v, Section& m) {
   v.field("init", m.init, {.choices = m.init.all_words()},
           "random: draw weights for config.json's shapes, for benchmarks");
   v.field("base_dtype", m.base_dtype, {.choices = m.base_dtype.all_words()},
-          "storage of the frozen weights; auto: as stored, but what the device computes fast; nf4: "
-          "4 bits in the decoder's linear layers, "
-          "bf16 elsewhere; fp8: their products in 8 bits");
+          "storage of the frozen weights; auto: the checkpoint's dtype, converted where another is "
+          "faster on the device; nf4: 4 bits in the decoder's linear layers, bf16 elsewhere; fp8: "
+          "their products in 8 bits");
   v.field("check_weights", m.check_weights, {},
           "look for NaN and inf in the weights while they load");
 }
@@ -99,10 +99,9 @@ void visit_lora(Visitor& v, Section& l) {
   v.field("alpha_pattern", l.alpha_pattern,
           {.low = 0, .high = 1e6, .low_open = true, .trains = true},
           "other alphas, by the same rule; a layer of another rank keeps lora.alpha without one");
-  v.field(
-      "init_from", l.init_from, {.nullable = true},
-      "PEFT adapter directory to start from, parts that another run trained whole, or a checkpoint "
-      "of another run (checkpoints/step-N)");
+  v.field("init_from", l.init_from, {.nullable = true},
+          "PEFT adapter directory to start from, fully fine-tuned parts of another run, or a "
+          "checkpoint of another run (checkpoints/step-N)");
 }
 
 template <class Visitor, class Section>
@@ -124,13 +123,12 @@ void visit_data(Visitor& v, Section& d) {
           "let links below image_root lead to files outside it");
   v.field("max_pixels", d.max_pixels, {.low = 1, .high = 1 << 28},
           "a larger image is a bad sample, not decoded; native, where it is not the default: it is "
-          "scaled down to so many pixels, and the default bounds what is decoded");
+          "scaled down to this many pixels, and the default bounds what is decoded");
   v.field("max_side", d.max_side, {.low = 1, .high = 65535},
           "an image with a longer side is a bad sample, not decoded");
   v.field("template", d.chat_template, {.not_empty = true},
-          "how messages become text; auto: the chat template that comes with the checkpoint, else "
-          "its family's own; a file of Jinja; or llava-v1, llava-hf, plain, chatml, qwen3-vl, "
-          "mistral, smolvlm, gemma");
+          "chat template; auto: the checkpoint's own, else its family's; a file of Jinja; or "
+          "llava-v1, llava-hf, plain, chatml, qwen3-vl, mistral, smolvlm, gemma");
   v.field("template_args", d.template_args, {},
           "more variables for the chat template, as {enable_thinking: false}");
   v.field("template_date", d.template_date, {.not_empty = true},
@@ -161,8 +159,8 @@ void visit_data(Visitor& v, Section& d) {
           "samples of one data set that on_bad_sample: skip may leave out; one more stops the run, "
           "naming the first");
   v.field("shuffle", d.shuffle, {},
-          "order is a function of seed, epoch and index; blocks: of 1,024 rows that follow one "
-          "another, each read from its first to its last, for data that no memory holds");
+          "order is a function of seed, epoch and index; blocks: shuffle blocks of 1,024 "
+          "consecutive rows and read each in order, for data sets larger than memory");
   v.field("group_by_length", d.group_by_length, {},
           "put samples of like length into one batch: less padding; the order stays a function of "
           "the seed");
@@ -174,10 +172,10 @@ template <class Visitor, class Section>
 void visit_optim(Visitor& v, Section& o) {
   v.field("name", o.name, {.choices = {"adamw", "adamw8bit", "lion", "muon"}},
           "optimizer; adamw8bit keeps the moments in 8 bits, block by block, and those of "
-          "embeddings in 32; lion keeps one moment and steps by the sign: usual are a tenth of "
-          "AdamW's lr and betas [0.9, 0.99]; muon "
-          "moves a matrix along its orthogonalised momentum (torch.optim.Muon, adjust_lr_fn "
-          "original; usual is lr 0.02), every other tensor as adamw, and not with optim.offload");
+          "embeddings in 32; lion: one moment, sign updates; typically a tenth of AdamW's lr and "
+          "betas [0.9, 0.99]; muon moves a matrix along its orthogonalised momentum "
+          "(torch.optim.Muon, adjust_lr_fn original; usual is lr 0.02), every other tensor as "
+          "adamw, and not with optim.offload");
   v.field("lr", o.lr, {.low = 0, .high = 10}, "peak learning rate");
   v.field("projector_lr", o.projector_lr, {.nullable = true, .low = 0, .high = 10},
           "peak learning rate of the projector; not given: lr");
@@ -234,7 +232,7 @@ void visit_precision(Visitor& v, Section& p) {
             "good steps in a row before the scale grows");
   });
   v.field("recovery", p.recovery, {.choices = p.recovery.all_words()},
-          "on a non-finite step: go on in FP32 once, or stop");
+          "on a non-finite step: continue in FP32 once, or stop");
   v.field("lr_backoff", p.lr_backoff, {.low = 0, .high = 1, .low_open = true},
           "the recovery multiplies the learning rate by this");
 }
@@ -281,21 +279,21 @@ void visit_train(Visitor& v, Section& t) {
           "auto: on a GPU, packed micro-batches (max_tokens_per_step) are launched as CUDA graphs, "
           "filled up to a few sizes");
   v.field("worst_first", t.worst_first, {.may_change = true},
-          "rehearse the largest micro-batch of the run before the first step: memory runs out at "
-          "once or not at all");
+          "run the largest micro-batch once before step 1, so that an out-of-memory error appears "
+          "immediately");
   v.field("seed", t.seed, {.low = 0, .high = kMaxInt}, "of initialisation, order and dropout");
   v.field("deterministic", t.deterministic, {}, "same seed and build, same bytes");
   v.field("eval_every_steps", t.eval_every_steps, {.low = 0, .high = 1e12, .may_change = true},
           "0: at the end of the run only; needs data.eval or data.eval_share");
   v.field("keep_best", t.keep_best, {.choices = t.keep_best.all_words()},
-          "what is handed out at the end is of the evaluation with the lowest loss, or the highest "
-          "figure of a metric (lft eval --metric), not of the last step");
+          "the final adapter is from the evaluation with the lowest loss, or the highest value of "
+          "a metric (lft eval --metric), not from the last step");
   v.field(
       "patience", t.patience, {.low = 0, .high = 1e6, .may_change = true},
       "above 0: stop after this many evaluations in a row without a better one; needs keep_best");
   v.field("shard", t.shard, {.choices = t.shard.all_words(), .may_change = true},
-          "base: of several processes on a machine each holds a slice of the decoder's frozen "
-          "layers, and gathers one after the other as it computes: less memory, the same bits");
+          "base: the processes on a machine each store a slice of the decoder's frozen layers and "
+          "gather one layer after the other: less memory, the same bits");
 }
 
 template <class Visitor, class Section>
@@ -303,7 +301,7 @@ void visit_checkpoint(Visitor& v, Section& c) {
   v.field("every_steps", c.every_steps, {.low = 1, .high = 1e12, .may_change = true},
           "the last step is always saved");
   v.field("keep", c.keep, {.low = 1, .high = 1e6, .may_change = true},
-          "newest checkpoints kept, beside step 0");
+          "newest checkpoints kept, in addition to step 0");
   v.field("at_step_zero", c.at_step_zero, {.may_change = true},
           "save before the first step too, and keep that");
 }
@@ -311,8 +309,8 @@ void visit_checkpoint(Visitor& v, Section& c) {
 template <class Visitor, class Section>
 void visit_dist(Visitor& v, Section& d) {
   v.field("timeout_s", d.timeout_s, {.low = 1, .high = 1e6, .may_change = true},
-          "of several processes: a process that has not answered the others for so many seconds is "
-          "lost; longer than a checkpoint takes to be written");
+          "seconds after which a process that does not answer the others counts as lost; must "
+          "exceed the time to write a checkpoint");
 }
 
 template <class Visitor, class Section>
@@ -344,7 +342,7 @@ void visit(Visitor& v, R& r) {
   v.section("model", [&] { visit_model(v, r.model); });
   v.section("lora", [&] { visit_lora(v, r.lora); });
   v.field("full", r.full, {.choices = {"projector", "vision", "llm", "all"}, .trains = true},
-          "parts trained whole, without LoRA; with lora.targets: [] nothing else is trained");
+          "fully fine-tuned parts, without LoRA; with lora.targets: [] nothing else is trained");
   v.section("data", [&] { visit_data(v, r.data); });
   v.section("optim", [&] { visit_optim(v, r.optim); });
   v.section("precision", [&] { visit_precision(v, r.precision); });

@@ -34,7 +34,7 @@ std::string shipped_folder() {
          "no such folder: " + join(tried), {}, "set LFT_RECIPES to the folder with the recipes");
 }
 
-std::string or_shipped(const std::string& path) {
+std::string resolve_bundled_path(const std::string& path) {
   constexpr std::string_view kRecipes = "recipes/";
   if (!path.starts_with(kRecipes) || io::path_exists(path)) return path;
   for (const fs::path& place : places()) {

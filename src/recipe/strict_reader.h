@@ -34,8 +34,8 @@ std::string unknown_field(const std::string& path, const FieldNames& names);
 /// Numbers as a recipe writes them: plain decimal, no leading zeros, finite. False otherwise.
 bool parse_plain_int(const std::string& text, int64_t* out);
 bool parse_plain_double(const std::string& text, double* out);
-/// What YAML itself takes for a number, a truth value or nothing, so that it cannot stand for text
-/// without quotes.
+/// What YAML itself reads as a number, a truth value or null, so that it cannot be text without
+/// quotes.
 bool is_plain_non_text(const std::string& text);
 /// "in [1, 65536]", "one of pad, crop"; empty where everything goes.
 std::string rule_text(const FieldRule& rule, bool whole);

@@ -9,7 +9,7 @@
 namespace lft::recipe {
 
 /// "lft train OUT/recipe.resolved.yaml --set output_dir=OUT<suffix> --set KEY=VALUE ...", quoted so
-/// that it runs as it stands in a shell. Values are written as a recipe writes them (value_text.h).
+/// so that a shell runs it unchanged. Values are written as a recipe writes them (value_text.h).
 std::string next_run_command(const Recipe& recipe, const std::string& suffix,
                              const std::vector<std::pair<std::string, std::string>>& sets);
 

@@ -39,7 +39,7 @@ bool is_absent(const T&) {
   return false;
 }
 
-/// "null" where the field may be left out and was; the word that stands for 0 where one does.
+/// "null" where the field may be left out and was; the word for 0 where there is one.
 template <class T>
 std::string value_text(const T& value, const FieldRule& rule) {
   if constexpr (std::is_same_v<T, int64_t>) {

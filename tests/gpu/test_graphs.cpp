@@ -49,7 +49,7 @@ TEST_P(Graphs, ABodyThatWaitsForTheDeviceGoesOnWithoutAGraph) {
   for (int i = 0; i < 5; ++i)
     graphs.run("waiter", /*size=*/0, {sum}, [&] { sum.add_(sum.item<float>() + 1); });
   EXPECT_EQ(sum.item<float>(), 31);
-  EXPECT_EQ(mentions(graphs.take_notes(), "going on without CUDA graphs (waiter)"), on_gpu());
+  EXPECT_EQ(mentions(graphs.take_notes(), "continuing without CUDA graphs (waiter)"), on_gpu());
 }
 
 TEST_P(Graphs, ABodyThatChangesItsMindIsFoundOut) {
@@ -105,7 +105,7 @@ TEST_P(Graphs, AProofThatDoesNotFitTakesOneGraphAndNoBit) {
   EXPECT_EQ(large.max().item<float>(), 4);
   EXPECT_EQ(small.max().item<float>(), 3);
   const std::vector<std::string> notes = graphs.take_notes();
-  EXPECT_EQ(mentions(notes, "going on without the CUDA graph of large: "), on_gpu());
+  EXPECT_EQ(mentions(notes, "continuing without the CUDA graph of large: "), on_gpu());
   EXPECT_EQ(mentions(notes, "CUDA graph 1 (of at most 16): small"), on_gpu());
 }
 
@@ -120,7 +120,7 @@ TEST_P(Graphs, APassThatIsNotFiniteIsNoReasonToGiveUp) {
   EXPECT_EQ(y.item<float>(), 6);
   const std::vector<std::string> notes = graphs.take_notes();
   EXPECT_EQ(mentions(notes, "CUDA graph 1"), on_gpu());
-  EXPECT_FALSE(mentions(notes, "going on without"));
+  EXPECT_FALSE(mentions(notes, "continuing without"));
 }
 
 /// Its pool would hold the blocks of both, since a small one's are of no use to a large one.
@@ -182,7 +182,7 @@ TEST_P(Graphs, StepsAreTheSameBitsWithGraphsAndWithout) {
       const std::vector<std::string> notes = passes.graphs().take_notes();
       EXPECT_EQ(mentions(notes, "decoder over"), on_gpu() && uses && std::string(compute) != "fp32")
           << compute;
-      EXPECT_FALSE(mentions(notes, "going on without"))
+      EXPECT_FALSE(mentions(notes, "continuing without"))
           << compute << ": " << (notes.empty() ? "" : notes.back());
       weights.emplace_back();
       for (const Slot& slot : run.optimizer.slots())

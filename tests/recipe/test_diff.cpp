@@ -23,6 +23,10 @@ struct ChangeAll {
     value.blocks = !value.blocks;
   }
   void field(const char*, std::string& value, const FieldRule&, const char*) { value += "x"; }
+  template <class E>
+  void field(const char*, Choice<E>& value, const FieldRule&, const char*) {
+    value = static_cast<E>(value == E{} ? 1 : 0);
+  }
   void field(const char*, TrainData& value, const FieldRule&, const char*) { value.path += "x"; }
   void field(const char*, std::vector<std::string>& value, const FieldRule&, const char*) {
     value.push_back("x");

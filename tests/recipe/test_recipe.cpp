@@ -150,7 +150,8 @@ TEST(Recipe, DefaultsAreThoseOfTheFullExample) {
   full.data.train = minimal.data.train;
   full.full = {};
   full.data.eval = full.data.image_root = "";
-  full.data.chat_template = full.data.image_fit = "auto";  // the example names what it is for LLaVA
+  full.data.chat_template = "auto";  // the example has the values for LLaVA
+  full.data.image_fit = ImageFit::kAuto;
   full.optim.projector_lr = -1;
   EXPECT_EQ(dump_recipe(full), dump_recipe(minimal));
 }
@@ -346,7 +347,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "auto"}},
         Forged{"floor_of_a_constant",
                "optim: {schedule: constant, min_lr_ratio: 0.1}\n",
-               {"line 5: optim.min_lr_ratio says nothing of optim.schedule: constant"}},
+               {"line 5: optim.min_lr_ratio has no effect with optim.schedule: constant"}},
         Forged{"decay_and_warmup_overlap",
                "optim: {schedule: wsd, warmup_ratio: 0.6, decay_ratio: 0.5}\n",
                {"line 5: optim.decay_ratio and optim.warmup_ratio are more than all steps"}},

@@ -22,10 +22,10 @@ class Shipped : public ::testing::Test {
 TEST_F(Shipped, WhatIsNotInTheWorkingFolderIsTakenFromBesideTheProgram) {
   temp_.write("share/a-shipped-name/rows.json", "[]");
   const std::string there = temp_.file("share/a-shipped-name/rows.json");
-  EXPECT_EQ(or_shipped("recipes/a-shipped-name/rows.json"), there);
+  EXPECT_EQ(resolve_bundled_path("recipes/a-shipped-name/rows.json"), there);
   for (const char* as_it_is :
        {"a-shipped-name/rows.json", "recipes/another-name", "other/recipes/a-shipped-name", ""})
-    EXPECT_EQ(or_shipped(as_it_is), as_it_is);
+    EXPECT_EQ(resolve_bundled_path(as_it_is), as_it_is);
 }
 
 TEST_F(Shipped, ARecipeAndAllThatItNames) {

@@ -83,7 +83,7 @@ TEST_P(StepCounts, OneReadAndNoCopyThatWaits) {
   EXPECT_EQ(graphs, recipe.train.max_tokens_per_step > 0 && recipe.train.cuda_graphs == "auto");
   if (!graphs) return;
   for (const std::string& note : passes->graphs().take_notes()) {
-    EXPECT_EQ(note.find("going on without"), std::string::npos) << note;
+    EXPECT_EQ(note.find("continuing without"), std::string::npos) << note;
   }
   const Counts in_captures = stand_in::counts_in_captures() - captured;
   EXPECT_EQ(in_captures.device_allocations, 0);
@@ -124,7 +124,7 @@ TEST(Graphs, GiveWayWhereMemoryRunsOut) {
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(train::train(recipe, {.gradients_ready = nothing_more}), 0);
     const std::string said = ::testing::internal::GetCapturedStderr();
-    EXPECT_EQ(said.find("going on without") != std::string::npos, tight) << said;
+    EXPECT_EQ(said.find("continuing without") != std::string::npos, tight) << said;
     return step_lines(recipe.output_dir);
   };
   const std::vector<Json> want = run("off", false);

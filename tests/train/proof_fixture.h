@@ -55,7 +55,9 @@ class ProofFixture : public ::testing::Test {
     make_optimizer(trainables);
   }
 
-  Proof prove() { return prove_trainable(model, trainables, {optimizer.get()}, excluded, probe); }
+  TrainabilityReport prove() {
+    return check_trainable(model, trainables, {optimizer.get()}, excluded, probe);
+  }
 
   at::Tensor tensor(const std::string& name) const {
     for (const Trainable& trainable : trainables) {

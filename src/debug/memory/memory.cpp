@@ -127,7 +127,7 @@ std::vector<StepMarks> take_steps(train::Run& run, train::RunMemory& memory,
     if (hook) hook(step, optimizer);
   };
   run.optimizer.zero_gradients();  // what the first step would make and keep
-  run.optimizer.keep_shadows(run.state.compute);
+  run.optimizer.refresh_copies(run.state.compute);
   const std::unique_ptr<data::Loader> loader = train::start_loader(run.inputs, 0);
   const int64_t count = std::min(options.steps, run.inputs.total_steps);
   for (int64_t i = 0; i < count && requested_signal() == 0; ++i) {

@@ -28,7 +28,7 @@ PartEnd run_apart(const RunPart& part, const ScratchDir& scratch) {
                     out = scratch.file(part.name + ".json");
   io::write_file_atomic(recipe, recipe::dump_recipe(part.recipe));
   std::vector<std::string> arguments = {
-      "debug", "part", recipe, "--stop-behind", std::to_string(part.stop_behind), "--out", out};
+      "debug", "part", recipe, "--stop-behind", std::to_string(part.stop_after_step), "--out", out};
   if (part.resume) arguments.push_back("--resume");
   const int code = run_self(arguments, scratch.file(part.name));
   return code == 0 ? parse_part(io::read_json_file(out), out)
@@ -69,9 +69,10 @@ class Verification {
     return output_dir_ + ".verify-resume-";
   }
 
-  PartEnd run_part(const std::string& name, const std::string& dir, int64_t stop_behind,
+  PartEnd run_part(const std::string& name, const std::string& dir, int64_t stop_after_step,
                    bool resume) const {
-    RunPart part{.name = name, .recipe = recipe_, .stop_behind = stop_behind, .resume = resume};
+    RunPart part{
+        .name = name, .recipe = recipe_, .stop_after_step = stop_after_step, .resume = resume};
     part.recipe.output_dir = scratch_.file(dir);
     return options_.run_part ? options_.run_part(part) : run_apart(part, scratch_);
   }
@@ -157,7 +158,8 @@ PartEnd train_part(const RunPart& part) {
     end.next_ids = train::sample_ids(next);
   };
   end.exit_code = train::train(
-      part.recipe, {.resume = part.resume, .stop_behind = part.stop_behind, .part_done = done});
+      part.recipe,
+      {.resume = part.resume, .stop_after_step = part.stop_after_step, .part_done = done});
   return end;
 }
 

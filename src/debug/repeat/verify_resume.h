@@ -11,11 +11,11 @@
 
 namespace lft::debug {
 
-/// A stretch of a run: up to `stop_behind`, or the recipe's last step where that comes first.
+/// A stretch of a run: up to `stop_after_step`, or the recipe's last step where that comes first.
 struct RunPart {
   std::string name;  // whole, half, resumed
   recipe::Recipe recipe;
-  int64_t stop_behind = 0;
+  int64_t stop_after_step = 0;
   bool resume = false;
 };
 struct PartEnd {

@@ -51,12 +51,12 @@ int check_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory) {
   for (const std::string& line : base_warnings(run->inputs)) warning(line);
   print(describe_plan(run->inputs, run->model));
   memory.begin("the trainability proof");
-  Proof proof = prove_trainable(run->model.model, run->model.trainables, {&run->optimizer},
-                                run->model.excluded, run->probe);
+  TrainabilityReport proof = check_trainable(run->model.model, run->model.trainables,
+                                             {&run->optimizer}, run->model.excluded, run->probe);
   prove_second_step(run->model.model, run->model.trainables, run->probe, proof);
   if (const int signal = requested_signal(); signal != 0) return stop_exit_code(signal);
-  print(proof_table(proof, /*collapsed=*/false));
-  print({tell_first_loss(*run, proof)});
+  print(trainability_table(proof, /*collapsed=*/false));
+  print({describe_model_start(*run, proof)});
   print({"memory     " + format_bytes(peak.growth()) +
              " were taken by the model and the proof's micro-batch",
          "it will train"});

@@ -19,8 +19,8 @@ namespace lft::train {
 Error explain_torch_error(const std::exception& error, const PassTrace* trace = nullptr);
 
 /// In a catch block around one forward and backward pass: runs forward() and its backward pass
-/// again under watch and throws what explains it. Out-of-memory and lft's own errors go on as they
-/// are; one of those about a `loss` without a graph is told where the graph was cut.
+/// again under watch and throws what explains it. Out-of-memory and lft's own errors are passed on
+/// as they are; one of those about a `loss` without a graph is told where the graph was cut.
 [[noreturn]] void rethrow_explained(const std::exception& error, const torch::nn::Module& model,
                                     const std::function<at::Tensor()>& forward,
                                     const at::Tensor& loss);

@@ -30,7 +30,7 @@ bool overwrites(std::string_view op) {
 
 bool writes_in_place(std::string_view op) { return op.ends_with('_') && !op.ends_with("__"); }
 
-/// Values go on as they are, but for a rounding.
+/// Values stay the same, except for rounding.
 bool moves_values(std::string_view op) {
   return is_among(op, {"aten::to", "aten::_to_copy", "aten::copy_", "aten::clone",
                        "aten::contiguous", "aten::reshape", "aten::flatten", "aten::cat",

@@ -18,11 +18,11 @@ namespace lft::train {
 /// Appends the defined tensors of `value`, which may be one, a list or a tuple of them.
 void collect_tensors(const c10::IValue& value, std::vector<at::Tensor>& out);
 
-/// Two tensors have the same when they share their memory. A tensor without any is one of its own;
+/// Two tensors have the same when they share their memory. A tensor without any is separate;
 /// nullptr: an undefined one.
 const void* memory_of(const at::Tensor& tensor);
 
-/// Nodes met before. A freed node's address may come again, so its owner is kept weakly beside it.
+/// Nodes met before. A freed node's address may come again, so its owner is kept weakly with it.
 using KnownNodes =
     std::unordered_map<const torch::autograd::Node*, std::weak_ptr<torch::autograd::Node>>;
 

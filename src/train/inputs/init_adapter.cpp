@@ -57,7 +57,7 @@ void check_init_adapter(const hf::AdapterDir& dir, const recipe::Recipe& recipe,
            "lora.variant: " + recipe.lora.variant + " begins from the base's own weights",
            "lora.init_from", dir.path, "no adapter to start from",
            "to train on what such a run saved, set lora.variant: " + saved.variant +
-               " with its rank and alpha, or go on from a checkpoint with --resume");
+               " with its rank and alpha, or continue from a checkpoint with --resume");
   }
   std::set<std::string> wanted, present(dir.lora_modules.begin(), dir.lora_modules.end());
   for (const lora::LinearSite& site : sites) wanted.insert(site.name);

@@ -44,12 +44,12 @@ void check_output_dir(const recipe::Recipe& recipe, bool resume) {
   };
   for (const std::string& input : {recipe.model.path, recipe.lora.init_from}) {
     if (!input.empty() && io::is_inside(dir, input))
-      fail(ErrorKind::kUsage, "output_dir lies inside the input " + input,
+      fail(ErrorKind::kUsage, "output_dir is inside the input " + input,
            "choose another output_dir");
   }
   for (const recipe::Source& source : recipe.data.train.sources()) {
     if (io::is_directory(source.path) && io::is_inside(dir, source.path))
-      fail(ErrorKind::kUsage, "output_dir lies inside the data", "choose another output_dir");
+      fail(ErrorKind::kUsage, "output_dir is inside the data", "choose another output_dir");
   }
   if (io::path_exists(dir) && !io::is_directory(dir))
     fail(ErrorKind::kResource, "output_dir is a file", "choose another output_dir");

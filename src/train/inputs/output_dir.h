@@ -1,10 +1,10 @@
-// Whether the output directory can take a run.
+// Checks that the output directory is suitable for a run.
 #pragma once
 #include "src/recipe/recipe.h"
 
 namespace lft::train {
 
-/// kUsage when the output directory lies inside an input or, unless `resume`, contains a run;
+/// kUsage when the output directory is inside an input or, unless `resume`, contains a run;
 /// kResource when it cannot be written.
 void check_output_dir(const recipe::Recipe& recipe, bool resume);
 

@@ -36,10 +36,10 @@ void check_count(const data::EncodeOptions& encode, int64_t bad, const std::stri
   refuse(ErrorKind::kInput, "too many samples are bad to be skipped", field,
          std::to_string(bad) + ", first " + first,
          "at most data.max_bad = " + std::to_string(encode.max_bad),
-         "mend them (lft validate lists them all), or raise data.max_bad");
+         "fix them (lft validate lists them all), or raise data.max_bad");
 }
 
-/// Of one data set, named as the recipe names it, of which so many samples were looked at.
+/// Of one data set, named as the recipe names it, of which this many samples were checked.
 void check_bad(const RunInputs& inputs, int64_t looked_at, const std::string& field,
                const data::BadSamples& bad, std::vector<std::string>& lines) {
   if (bad.count == 0) return;
@@ -303,12 +303,12 @@ std::string judge_steps(const RunInputs& inputs) {
   if (recipe.train.grad_accum > 1) ways.push_back("lower train.grad_accum");
   if (recipe.train.batch_size > 1) ways.push_back("lower train.batch_size");
   if (schedule.warmup > 1) ways.push_back("lower optim.warmup_ratio");
-  return "this run learns next to nothing: " + std::to_string(inputs.total_steps) + " steps of " +
+  return "this run will learn very little: " + std::to_string(inputs.total_steps) + " steps of " +
          std::to_string(a_step) + " samples over " + std::to_string(inputs.rows) + " rows, " +
-         std::to_string(schedule.warmup) + " of them warm-up from 0, are worth " +
+         std::to_string(schedule.warmup) + " of them warm-up from 0, equal " +
          format_number(full_steps, "%.3g") + " steps at the full learning rate; " +
-         join(ways, ", or ") + " until they are worth some " +
-         format_number(kFewFullSteps, "%.0f") + " or more";
+         join(ways, ", or ") + " until they equal about " + format_number(kFewFullSteps, "%.0f") +
+         " or more";
 }
 
 }  // namespace lft::train

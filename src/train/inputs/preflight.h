@@ -1,5 +1,5 @@
-// What would stop a run at one of its later steps, told before the first: samples that cannot be
-// read, learning rates that are all 0.
+// Checks before step 1 for what would stop a later step: samples that cannot be read, learning
+// rates that are all 0.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,13 +17,13 @@ std::vector<std::string> check_samples(RunInputs& inputs);
 /// computed. Looks for the first that has one.
 void check_held_out(const RunInputs& inputs);
 
-/// Decodes images of rows spread over data.train and data.eval for about so many seconds, in
+/// Decodes images of rows spread over data.train and data.eval for about this many seconds, in
 /// data.workers threads: what their headers, which check_samples() reads, do not tell. Every image
 /// where the time is enough; else a line says of how many rows. What is bad is as for
 /// check_samples().
 std::vector<std::string> check_images(const RunInputs& inputs, double seconds);
 
-/// As a run goes on and decodes: kInput where more than data.max_bad samples of data.train were
+/// While a run decodes: kInput where more than data.max_bad samples of data.train were
 /// left out. `skipped`: a line for each time, as Run keeps them, in every epoch again; those of
 /// data.eval are not counted.
 void check_bad_count(const data::EncodeOptions& encode, const std::vector<std::string>& skipped);

@@ -30,8 +30,8 @@ RunData open_run_data(const recipe::Recipe& recipe, const family::ModelConfig& c
                       std::unique_ptr<text::Tokenizer> tokenizer,
                       std::vector<std::string>* notices);
 
-/// Writes what the next start of this run would have to find out again of its rows below
-/// <output_dir>/index/. A warning where that fails: the run does without.
+/// Saves the measured properties of the rows below <output_dir>/index/ for the next start of this
+/// run. A failure is only a warning.
 void keep_indexes(const RunData& data, const recipe::Recipe& recipe);
 
 /// data.lengths, measured by the first call; open_run_data() makes it for data.group_by_length
@@ -46,7 +46,7 @@ const std::string& data_hash(RunData& data);
 const std::string& image_stamp(RunData& data);
 
 /// Of the content of all images to train on, where they are few (10,000, 256 MiB), else of their
-/// sizes, as of what lies outside the image root; looked up by the first call. Empty where no row
+/// sizes, as of what is outside the image root; looked up by the first call. Empty where no row
 /// names any.
 const std::string& image_digest(RunData& data);
 

@@ -1,5 +1,7 @@
 #include "src/train/inputs/run_inputs.h"
 
+#include <ATen/ceil_div.h>
+
 #include "models/family/model.h"
 #include "models/lora/inject_select.h"
 #include "models/lora/registry.h"
@@ -22,8 +24,6 @@
 namespace lft::train {
 namespace {
 
-int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
-
 /// FP8 products take sides of whole multiples; the first layer that has another one is named.
 void check_fp8_shapes(family::ModelImpl& model) {
   for (const lora::LinearSite& site : lora::linear_sites(model)) {
@@ -39,12 +39,12 @@ void check_fp8_shapes(family::ModelImpl& model) {
   }
 }
 
-/// Of the weights of the decoder's layers nothing is trained that lies in slices.
+/// Sharded weights of the decoder's layers are not trained.
 void check_shards(const recipe::Recipe& recipe) {
   if (recipe.train.shard == recipe::Shard::kNone || !trains_whole(recipe, "language_model."))
     return;
-  refuse(ErrorKind::kUsage, "a base that processes hold in slices cannot be trained", "full",
-         join(recipe.full) + " beside train.shard: base", "adapters on the llm",
+  refuse(ErrorKind::kUsage, "a sharded base cannot be trained", "full",
+         join(recipe.full) + " with train.shard: base", "adapters on the llm",
          "use lora.targets for the llm, or set train.shard to none");
 }
 
@@ -59,13 +59,13 @@ void check_dense(const RunSettings& settings, const std::vector<lora::LinearSite
     if (settings.storage == ops::BaseStorage::kDense) {
       refuse(ErrorKind::kUsage,
              "lora.variant: " + settings.recipe.lora.variant +
-                 " changes the weights of its layers, and these lie in slices",
+                 " changes the weights of its layers, and these are sharded",
              "train.shard, layer " + site.name, settings.recipe.train.shard.word(), "none",
              "set train.shard to none, or lora.variant: lora");
     }
     refuse(ErrorKind::kUsage,
            "lora.variant: " + settings.recipe.lora.variant +
-               " changes the weights of its layers, and these are codes",
+               " changes the weights of its layers, and these are quantized",
            "model.base_dtype, layer " + site.name, settings.recipe.model.base_dtype.word(),
            "auto, bf16, fp16 or fp32", "set another model.base_dtype, or lora.variant: lora");
   }
@@ -187,7 +187,7 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
   if (inputs.storage != ops::BaseStorage::kDense && trains_whole(recipe, "language_model.")) {
     refuse(ErrorKind::kUsage,
            "weights stored in " + recipe.model.base_dtype.word() + " cannot be trained", "full",
-           join(recipe.full) + " beside model.base_dtype: " + recipe.model.base_dtype.word(),
+           join(recipe.full) + " with model.base_dtype: " + recipe.model.base_dtype.word(),
            "adapters on the llm", "use lora.targets for the llm, or another model.base_dtype");
   }
   check_shards(recipe);
@@ -217,7 +217,7 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
   inputs.rows = data::epoch_size({.sources = inputs.sources}, inputs.data.train->size());
   settle_accumulation(recipe, inputs.rows);
   const recipe::Recipe::Train& train = inputs.recipe.train;
-  inputs.steps_per_epoch = divide_up(inputs.rows, train.batch_size * train.grad_accum);
+  inputs.steps_per_epoch = at::ceil_div(inputs.rows, train.batch_size * train.grad_accum);
   inputs.total_steps = planned_steps(train, inputs.steps_per_epoch);
   if (const std::string line = judge_blocks(inputs); !line.empty()) inputs.notices.push_back(line);
   return inputs;

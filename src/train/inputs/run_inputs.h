@@ -1,5 +1,4 @@
-// From a recipe to everything a run needs before its weights: opened and checked while it is still
-// cheap to fail.
+// Opens and checks everything that a run needs before its weights, while a failure is still cheap.
 #pragma once
 #include <memory>
 #include <optional>
@@ -28,7 +27,7 @@ struct RunInputs : RunSettings {
   RunModelFiles model;
   RunData data;
   std::vector<std::string> notices;
-  std::shared_ptr<ops::ShardMemory> shards = nullptr;  // of `holders`; null: of this process alone
+  std::shared_ptr<ops::ShardMemory> shards = nullptr;  // of the shard group; null: not sharded
 };
 /// Cheapest checks first: the output directory, model headers, adapter headers, tokenizer, data
 /// rows. With `resume` the output directory may hold a run; after one of its checkpoints

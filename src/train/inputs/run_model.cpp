@@ -137,9 +137,10 @@ std::vector<std::string> describe_plan(const RunInputs& inputs, const RunModel& 
           (inputs.storage == ops::BaseStorage::kDense ? ""
                                                       : recipe.model.base_dtype.word() + " and ") +
           compute_name(inputs.base_dtype) +
-          (inputs.holders == 1 ? ""
-                               : ", the decoder's layers in slices over " +
-                                     std::to_string(inputs.holders) + " processes"),
+          (inputs.shard_group_size == 1
+               ? ""
+               : ", the decoder's layers sharded over " + std::to_string(inputs.shard_group_size) +
+                     " processes"),
       "trains     " + trained,
       "device     " + inputs.device.str() +
           (inputs.device.is_cpu()

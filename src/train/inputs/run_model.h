@@ -44,7 +44,7 @@ Optimizer make_optimizer(const recipe::Recipe& recipe,
 /// "4.19 M of 7063.43 M parameters (0.06%)"
 std::string trained_share(int64_t trainable, int64_t total);
 /// The plan as lines of text: model, trainables, device, precision and its reason, data, steps.
-/// `recovered`: the run goes on after its FP32 recovery.
+/// `recovered`: the run continues after its FP32 recovery.
 std::vector<std::string> describe_plan(const RunInputs& inputs, const RunModel& model,
                                        bool recovered = false);
 

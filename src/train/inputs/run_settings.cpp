@@ -73,14 +73,14 @@ std::string unlike_passes(const recipe::Recipe& recipe, const RunSettings& setti
 }  // namespace
 
 bool uses_cuda_graphs(const recipe::Recipe& recipe, const RunSettings& settings) {
-  return could_record(recipe, settings) && settings.holders == 1 &&
+  return could_record(recipe, settings) && settings.shard_group_size == 1 &&
          unlike_passes(recipe, settings).empty();
 }
 
 std::string graphs_left_out(const recipe::Recipe& recipe, const RunSettings& settings) {
   const std::string unlike = unlike_passes(recipe, settings);
   if (!could_record(recipe, settings)) return {};
-  if (settings.holders > 1)
+  if (settings.shard_group_size > 1)
     return "train.shard: base: layers are gathered as a pass comes to them, so that none is "
            "recorded as a CUDA graph";
   if (unlike.empty()) return {};

@@ -22,11 +22,11 @@ namespace lft::train {
 namespace {
 
 constexpr uintptr_t kBlockAlignment = c10::gAlignment;
-constexpr size_t kMapped = 32 << 20;  // bytes from which malloc maps a block of its own, always
+constexpr size_t kMapped = 32 << 20;  // bytes from which malloc always maps a separate block
 static_assert(kBlockAlignment >= 2 * sizeof(void*) &&
               (kBlockAlignment & (kBlockAlignment - 1)) == 0);
 
-/// The address that malloc gave lies in front of a tensor's bytes.
+/// The address that malloc returned is stored in front of a tensor's bytes.
 void release(void* data) {
   if (data == nullptr) return;
   c10::profiledCPUMemoryReporter().Delete(data);

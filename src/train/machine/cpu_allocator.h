@@ -5,12 +5,12 @@
 
 namespace lft::train {
 
-/// From here on LibTorch's CPU tensors are cut from malloc's blocks and aligned within them.
+/// From now on LibTorch's CPU tensors are allocated within malloc's blocks and aligned there.
 /// LibTorch's own allocator asks for aligned blocks, and glibc (before 2.38) cannot fill the hole
 /// that such a block leaves with another of its size: a training step then holds a quarter to a
 /// half more than its tensors. Has no effect where another allocator was installed before. Errors
 /// are those of LibTorch's. malloc has no more arenas than there are processors, since each keeps
-/// what its threads gave back, unless the environment says how many. Also bounds oneDNN's compiled
+/// what its threads freed, unless the environment sets their number. Also bounds oneDNN's compiled
 /// products, one for each shape, unless the environment does: by itself it keeps 1024, and every
 /// length of a batch brings its own. To be called before the first product and before threads
 /// start.

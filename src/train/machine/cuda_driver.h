@@ -1,5 +1,5 @@
-// What the NVIDIA driver says, asked without LibTorch: so that a GPU is seen even where LibTorch
-// cannot use it.
+// Queries the NVIDIA driver without LibTorch, so that a GPU is found even where LibTorch cannot use
+// it.
 #pragma once
 #include <string>
 #include <vector>

@@ -23,8 +23,8 @@ namespace {
 
 namespace allocator = c10::cuda::CUDACachingAllocator;
 
-/// Never the same twice: a pool that is given back lives on as long as something lies in it (cuBLAS
-/// keeps its workspaces), and LibTorch asserts that nobody takes it up again.
+/// Never the same twice: a pool that is given back stays alive while it contains an allocation
+/// (cuBLAS keeps its workspaces), and LibTorch asserts that nobody takes it up again.
 c10::MempoolId_t new_pool() {
   static std::atomic<uint64_t> next = uint64_t{1} << 40;  // LibTorch's own count up from 1
   return {0, next++};
@@ -134,7 +134,7 @@ class CudaArena final : public GraphArena {
     const PoolScope pool(device_, *pool_, stream_);
     const HostPoolScope host_pool(*pool_, stream_);
     ++captures_;
-    // Other threads (a checkpoint being written, the workers) may go on calling CUDA meanwhile.
+    // Other threads (a checkpoint being written, the workers) may continue to call CUDA meanwhile.
     check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
           "cudaStreamBeginCapture");
     cudaGraph_t graph = nullptr;

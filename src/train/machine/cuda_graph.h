@@ -1,5 +1,5 @@
 // A stream and a pool of device memory for passes that run again and again at fixed shapes, and
-// graphs of what they launch. A device that cannot record runs a body and nothing more.
+// graphs of what they launch. A device that cannot record only runs the body.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -13,13 +13,13 @@ namespace lft::train {
 class CudaGraph {
  public:
   virtual ~CudaGraph() = default;
-  /// Throws before anything is launched, or not at all.
+  /// Throws only before the launch.
   virtual void replay() = 0;
   virtual int64_t nodes() const = 0;
 };
 
 /// That of a device which cannot record. One that can waits for the device when it is made, gives
-/// the device's free memory back, and has a stream of its own that is the calling thread's current
+/// the device's free memory back, and has a separate stream that is the calling thread's current
 /// one until the arena is gone. It goes after its graphs.
 class GraphArena {
  public:
@@ -32,20 +32,21 @@ class GraphArena {
   /// Gives LibTorch's free memory back: while a body runs in the arena LibTorch would rather run
   /// out of memory than take any of that.
   virtual void give_back() {}
-  /// From here on run() runs a body and nothing more, with LibTorch's own memory. After its graphs.
+  /// From now on run() only runs the body, with LibTorch's own memory. Call it after the graphs are
+  /// destroyed.
   virtual void close() {}
   /// Whether there is something to capture with: a device that records, and not closed.
   virtual bool captures() const { return false; }
   /// body(), whose tensors come from the arena's memory. What it leaves alive there is overwritten
   /// by the next replay.
   virtual void run(const std::function<void()>& body) { body(); }
-  /// Records what body() launches, without running it. An exception of body's goes on, and so does
-  /// an error of the device's (kInternal); both leave the stream as it was.
+  /// Records what body() launches, without running it. An exception of body's is passed on, and so
+  /// does an error of the device's (kInternal); both leave the stream as it was.
   virtual std::unique_ptr<CudaGraph> capture(const std::function<void()>& body);
 };
 
 using MakeGraphArena = std::unique_ptr<GraphArena> (*)(at::Device device);
-/// How a type of device makes its arenas. CUDA's is known where it is compiled in.
+/// How a type of device creates its arenas. CUDA's is registered where it is compiled in.
 void register_graph_arena(c10::DeviceType type, MakeGraphArena make);
 bool records_graphs(at::Device device);
 std::unique_ptr<GraphArena> make_graph_arena(at::Device device);

@@ -1,5 +1,4 @@
-// Same seed and build, same bytes: what LibTorch and CUDA's libraries are told, and what is in
-// force.
+// Same seed and build, same bytes: settings of LibTorch and CUDA's libraries.
 #pragma once
 #include "src/io/json.h"
 
@@ -11,11 +10,11 @@ namespace lft::train {
 /// start: cuBLAS reads its setting once, from the environment. Off: LibTorch's own choices.
 void make_deterministic(bool deterministic);
 
-/// Of LibTorch's generators on every device; to be called once the device is open. A step draws
-/// from none of them.
+/// Seeds LibTorch's generators on every device; call it once the device is open. A step draws from
+/// none of them.
 void seed_generators(uint64_t seed);
 
-/// What is in force now, for environment.json.
+/// The current settings, for environment.json.
 io::Json determinism_json();
 
 }  // namespace lft::train

@@ -97,7 +97,7 @@ DriverDevice device_of(const CudaDriver& driver, at::Device device) {
   return index < driver.devices.size() ? driver.devices[index] : DriverDevice{};
 }
 
-/// Of a backend of its own: that of the first GPUs which compute in the same types.
+/// For a separate backend: that of the first GPUs which compute in the same types.
 int capability_of_backend(at::Device device) {
   const c10::impl::VirtualGuardImpl guard(device.type());
   const auto types = guard.getDeviceCapability(device).capability_data.supported_scalar_types;

@@ -80,13 +80,13 @@ void GraphCache::give_up(const std::string& key, Known& known, const Fault& faul
   if (fault.memory) {
     known.refused = true;
     arena_->give_back();
-    notes_.push_back("going on without the CUDA graph of " + key + ": " + fault.why);
+    notes_.push_back("continuing without the CUDA graph of " + key + ": " + fault.why);
     return;
   }
   drop_graphs();
   arena_->close();
   gave_up_ = true;
-  notes_.push_back("going on without CUDA graphs (" + key + "): " + fault.why);
+  notes_.push_back("continuing without CUDA graphs (" + key + "): " + fault.why);
 }
 
 void GraphCache::start_over() {
@@ -95,9 +95,9 @@ void GraphCache::start_over() {
   arena_->start_over();
 }
 
-/// The body itself first; then its graph from the same start. Only the body's own errors go on, and
-/// of those not a want of memory that it may owe to the copies: a run that fits without graphs has
-/// to fit with them.
+/// The body itself first; then its graph from the same start. Only the body's own errors are passed
+/// on, and of those not a want of memory that it may owe to the copies: a run that fits without
+/// graphs has to fit with them.
 void GraphCache::capture(const std::string& key, Known& known,
                          const std::vector<at::Tensor>& outputs,
                          const std::function<void()>& body) {
@@ -109,7 +109,7 @@ void GraphCache::capture(const std::string& key, Known& known,
     if (!fault.memory) std::rethrow_exception(fault.error);
     restore(outputs, before);
     before.clear();
-    start_over();  // what the arena has got by now lies in pieces
+    start_over();  // the arena is fragmented by now
   }
   give_up(key, known, fault);
   arena_->run(body);
@@ -150,7 +150,7 @@ void GraphCache::prove(const std::string& key, Known& known, const std::vector<a
 void GraphCache::run(const std::string& key, int64_t size, const std::vector<at::Tensor>& outputs,
                      const std::function<void()>& body) {
   if (size >
-      largest_) {  // what it frees holds the smaller ones; theirs would lie beside it for good
+      largest_) {  // what it frees holds the smaller ones; theirs would stay allocated in addition
     start_over();
     largest_ = size;
   }

@@ -1,6 +1,6 @@
 // CUDA graphs of bodies that run again and again, each proven before it is used: the first time a
-// body runs as it is, the second time its graph must give what the body gave. Memory that the proof
-// cannot have takes that graph and nothing else.
+// body runs without a graph, the second time its graph must give what the body gave. Memory that
+// the proof cannot have takes that graph and nothing else.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -16,10 +16,10 @@ namespace lft::train {
 
 class GraphCache {
  public:
-  static constexpr size_t kMost = 16;  // graphs; whatever comes later runs as it is
+  static constexpr size_t kMost = 16;  // graphs; later bodies run without one
 
   /// exact: a graph must give the very bits that the body gave (deterministic algorithms). A device
-  /// that cannot record runs every body as it is.
+  /// that cannot record runs every body without a graph.
   GraphCache(at::Device device, bool exact) : GraphCache(make_graph_arena(device), exact) {}
   GraphCache(std::unique_ptr<GraphArena> arena, bool exact)
       : exact_(exact), arena_(std::move(arena)) {}
@@ -30,12 +30,12 @@ class GraphCache {
   /// outside the arena and always in the same place.
   void run(const std::string& key, int64_t size, const std::vector<at::Tensor>& outputs,
            const std::function<void()>& body);
-  /// Gives the arena's memory back, to what comes between two passes; the graphs are made again.
+  /// Frees the arena's memory for work between two passes; the graphs are recorded again.
   void start_over();
   /// A graph launches nothing that an observer of calls could see: without graphs from here on, or
   /// with them again.
   void use_graphs(bool use) { uses_ = use; }
-  /// What a reader of the run should know, since the last call.
+  /// Notes for the user since the last call.
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
 
  private:

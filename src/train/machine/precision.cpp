@@ -67,7 +67,7 @@ Precision choose_precision(recipe::Choice<recipe::ComputeDtype> asked, const Dev
   if (asked == recipe::ComputeDtype::kAuto) return choose_by_device(facts);
   const at::ScalarType type = compute_type(asked.word());
   if (const std::string why = lacks(type, facts); !why.empty()) {
-    return {at::kFloat, asked.word() + " is not to be had: " + why,
+    return {at::kFloat, asked.word() + " is not available: " + why,
             field + ": " + why + "; computing in fp32"};
   }
   Precision precision{type, "as asked", {}};

@@ -23,8 +23,8 @@ constexpr int64_t kMostEpochs = 100;
 constexpr double kSmallBlocks = 4.9e6;  // and stacks: measured on the CPU, the same for every model
 constexpr double kWorkerBlocks = 0.35e6;  // the same of one of data.workers
 constexpr double kReadingBlocks = 0.01;   // of what images take: the decoders' rows and tables
-// Of the activations as much lies unused between the blocks of malloc: measured on the CPU, in
-// float32, and where oneDNN's compiled products lie among them.
+// This share of the activations is unused between the blocks of malloc: measured on the CPU, in
+// float32, and where oneDNN's compiled products are among them.
 constexpr double kGaps = 0.04, kGapsAmongProducts = 0.11;
 constexpr double kMklBuffers = 17e6;  // the most that MKL keeps of float32 operands that it packed;
                                       // with MKL_DISABLE_FAST_MM=1 a run takes as much less
@@ -244,7 +244,7 @@ double reading_budget(const recipe::Recipe& recipe,
   return images > 0 ? std::max(most, std::ceil(std::min(together, images) * sum / images)) : 0;
 }
 
-/// How many of one process wait for each other at the most.
+/// How many of one process wait for each other at most.
 double waiting_sums(const RunSettings& settings, const MicroBatchShape& worst, double bytes) {
   if (!adds_by_tree(bytes, settings.device)) return 0;
   const int64_t all =
@@ -352,8 +352,8 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
     if (bytes > 0) plan.parts.push_back({name, bytes});
     plan.peak += std::max(0.0, bytes);
   };
-  const double in_slices = settings.holders > 1 ? size.layer_bytes : 0;
-  const auto holders = static_cast<double>(settings.holders);
+  const double in_slices = settings.shard_group_size > 1 ? size.layer_bytes : 0;
+  const auto holders = static_cast<double>(settings.shard_group_size);
   add("frozen weights",
       (size.frozen - size.coded) * types.weight + size.coded_bytes - in_slices * (1 - 1 / holders));
   const int64_t layers = settings.config.text.layers;

@@ -1,5 +1,4 @@
-// What a run will need of the device's memory at its peak, counted from shapes and exact token
-// counts: nothing is run.
+// Predicts the peak device memory of a run from shapes and exact token counts; nothing is run.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -13,7 +12,7 @@
 
 namespace lft::train {
 
-/// One micro-batch and where it comes. No samples where no sample of the run is both good and
+/// One micro-batch and its step. No samples where no sample of the run is both good and
 /// supervised.
 struct MicroBatchShape {
   std::vector<data::SampleLength> samples;  // bad ones left out
@@ -98,7 +97,7 @@ std::vector<Mitigation> mitigations(const RunSettings& settings,
 /// them.
 bool could_store_nf4(const recipe::Recipe& recipe);
 
-/// Filled up with blanks to a column's width; longer texts stay.
+/// Pads a text with blanks to a column's width.
 std::string filled_to(std::string text, size_t width);
 
 /// Lines to print: the parts, the worst micro-batch, the peak against the free memory, the

@@ -25,7 +25,7 @@ struct RecipeChange {
   std::function<void(recipe::Recipe&)> apply;
 };
 
-/// Whether reading images is a part of the peak worth speaking of.
+/// Whether reading images is a significant part of the peak.
 bool reads_much(const MemoryPlan& plan) {
   return std::ranges::any_of(plan.parts, [&](const MemoryPart& part) {
     return part.name == kImagesRead && part.bytes > 0.05 * plan.peak;

@@ -125,14 +125,14 @@ double weight_copy(const Counting& c, const Layer& layer) {
   return std::max(lengths, elements * ((casts ? compute : 0) + (c.types.widens ? 4 : 0)));
 }
 
-/// What an adapter keeps for its backward pass beside the input and the low-rank product.
+/// What an adapter keeps for its backward pass in addition to the input and the low-rank product.
 double variant_keeps(const Counting& c, const Layer& layer, double rows) {
   const lora::AdapterMemory& adapter = c.trains.adapter;
   if (adapter.kept == nullptr || !c.trains.adapted(layer.name)) return 0;
   return rows * c.types.compute * adapter.kept(layer.in, layer.out, c.trains.drops());
 }
 
-/// What it keeps beside the input.
+/// What it keeps in addition to the input.
 double adapter_keeps(const Counting& c, const Layer& layer, double rows) {
   const double product =
       c.trains.adapted(layer.name)
@@ -147,7 +147,7 @@ struct Stack {
   std::string unit, part;                                // of the units' names, the units' part
   double width = 0, attention = 0, head = 0, inner = 0;  // attention: all heads together
   double heads = 0, kv_heads = 0;
-  double tokens = 0, kept = 0;  // kept: tokens that go on after the last block's attention
+  double tokens = 0, kept = 0;  // kept: tokens that continue after the last block's attention
   double stream = 4;            // bytes of an element of the residual stream
   bool joined = false;          // what attention gives is joined of several sequences' by a copy
 };
@@ -382,8 +382,9 @@ void add_head(const Counting& c, std::vector<MemoryUnit>& units, bool reached) {
                  chunk * d * t.compute;
   unit.backward = graph ? kept * d * (t.stream + t.compute) : 0;
   if (whole)
-    unit.backward += logits + pieces +
-                     4 * vocab * d;  // the weight's gradient is summed up beside the one that stays
+    unit.backward +=
+        logits + pieces +
+        4 * vocab * d;  // the weight's gradient is summed up in addition to the one that stays
   if (c.trains.adapted(name)) {
     unit.saved += kept * (vocab * 4 + d * t.compute) + variant_keeps(c, {name, d, vocab}, kept);
     unit.forward = kept * vocab * (t.compute + (t.compute == 4 ? 0 : 4));

@@ -30,7 +30,7 @@ struct MemoryUnit {
   std::string part;      // "vision tower", "projector", "decoder layers", "LM head"
   double input = 0;      // kept where the block is recomputed
   double saved = 0;      // kept for the backward pass
-  double forward = 0;    // temporaries of the forward pass at most, beside what it keeps: `saved`,
+  double forward = 0;    // temporaries of the forward pass at most, without what it keeps: `saved`,
                          // or `input` where the block is recomputed
   double early = 0;      // of `saved`, what is still there in the second half of the backward pass
   double backward = 0;   // temporaries of the backward pass's first half (MLP) at most
@@ -46,9 +46,9 @@ struct TrainedSize {
   double before_decoder = 0;                  // of the trained ones: vision tower and projector
   double coded_bytes = 0, moments = 0;        // bytes
   double layer_bytes = 0;                     // of the linear layers of the decoder's layers
-  double shadows = 0;                         // bytes of the trainables' copies for products
+  double shadows = 0;                         // bytes of the trainables' low-precision copies
   double starts = 0;                          // bytes of A and B as they began, in host memory
-  double update = 0;                          // bytes that an update needs for a while
+  double update = 0;                          // temporary bytes of an update
 };
 TrainedSize trained_size(const RunSettings& settings);
 

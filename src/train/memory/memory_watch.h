@@ -1,5 +1,5 @@
-// What LibTorch's tensors hold on a device while a run goes on, and which allocation failed where.
-// Not what the process holds beside them.
+// What LibTorch's tensors hold on a device during a run, and which allocation failed where. Other
+// memory of the process is not included.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -47,7 +47,7 @@ class MemoryWatch {
   std::optional<FailedAllocation> failed() const;
   void forget_failed();
   AllocationPlace place() const;  // of this thread, now
-  /// Forgets what lies behind: modules of past nodes, a failed allocation. On the thread that made
+  /// Forgets the past: modules of past nodes, a failed allocation. On the thread that made
   /// the watch.
   void new_step();
   void set_sink(AllocationSink* sink);  // null: none. Must outlive the watch or be taken back

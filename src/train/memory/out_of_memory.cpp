@@ -92,7 +92,7 @@ ErrorInfo RunMemory::describe() const {
                               ", at most " + bytes_text(watch.peak());
   return {.what = "out of memory on " + device_.str() + ": " +
                   (failed ? bytes_text(failed->bytes) + " asked for, "
-                          : "an allocation beside the tensors failed, ") +
+                          : "an allocation outside the tensors failed, ") +
                   format_bytes(free) + " free",
           .where = where,
           .found = tensors + "; " + size_or_growth(steps_done_, leaks.growth()),

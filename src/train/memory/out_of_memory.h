@@ -1,5 +1,5 @@
-// What a run says when memory runs out: how much was asked for, where, whether it is a matter of
-// size or of growth, and what would fit.
+// The out-of-memory error of a run: how much was requested, where, whether the cause is size or
+// growth, and what would fit.
 #pragma once
 #include <optional>
 #include <string>
@@ -13,19 +13,19 @@
 
 namespace lft::train {
 
-/// Memory as a run goes on: what it is at, and what was seen of it.
+/// Memory during a run: the current phase, and what was observed of it.
 class RunMemory {
  public:
   explicit RunMemory(at::Device device) : watch(device), leaks(watch), device_(device) {}
 
-  /// What is done from here on: "building the model", "step 3", with the samples that matter.
+  /// Names the current phase: "building the model", "step 3", with the samples that matter.
   void begin(const std::string& what, std::vector<std::string> ids = {});
   /// After a step; the text of a warning where it becomes certain that something keeps tensors,
   /// else "". With `look_for_leaks` off it only counts: another ledger is at work. `ahead` as for
   /// LeakWatch.
   std::string step_done(bool look_for_leaks = true, int64_t ahead = 0);
 
-  /// What is to be said now that memory ran out, but for what would help.
+  /// Describes the out-of-memory error, without the advice.
   ErrorInfo describe() const;
 
   MemoryWatch watch;

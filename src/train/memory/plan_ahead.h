@@ -1,5 +1,5 @@
-// What a run would need on GPUs of the usual sizes, by the recipe and the model's config.json
-// alone: before weights, data or a GPU are there.
+// Predicts a run's memory on GPUs of the usual sizes from the recipe and the model's config.json,
+// without weights, data or a GPU.
 #pragma once
 #include <string>
 #include <vector>

@@ -16,9 +16,8 @@ struct LayerValue {
   double value = 0;
 };
 
-/// The layer that a module or a tensor belongs to: a decoder or vision layer, the projector, or
-/// what stands beside them
-/// ("language_model.lm_head").
+/// The layer that a module or a tensor belongs to: a decoder or vision layer, the projector, or a
+/// module outside them ("language_model.lm_head").
 std::string layer_of(const std::string& name);
 
 /// The L2 norm of each layer's gradients from those of its tensors, by slot; slots' order.
@@ -26,7 +25,7 @@ std::vector<LayerValue> layer_grad_norms(const Optimizer& optimizer,
                                          const std::vector<double>& norms);
 
 /// Install it (ObserveCalls) around a step. Outputs of decoder layers, vision layers and the
-/// projector are squared and summed in double where they live, over all micro-batches, padding
+/// projector are squared and summed in double on their device, over all micro-batches, padding
 /// included; of the last decoder layer there are the supervised positions only. What the backward
 /// pass runs again is not counted.
 class ActivationNorms : public CallObserver {

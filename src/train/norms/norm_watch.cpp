@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "models/lora/trained_modules.h"
+#include "src/base/numeric.h"
 #include "src/base/text.h"
 
 namespace lft::train {
@@ -16,21 +17,11 @@ namespace {
 constexpr size_t kFirst = 4, kWindow = 16, kNamed = 4;
 constexpr int64_t kSudden = 32;
 constexpr double kScatters = 4;       // smallest change that counts, in scatters of one value
-constexpr double kSmallest = 1e-30;   // stands for 0
+constexpr double kSmallest = 1e-30;   // replaces 0
 constexpr double kLeastError = 1e-6;  // of 1 - exp(-loss): float32 tells no smaller one
 
 double log_of(double value) { return std::log(std::max(value, kSmallest)); }
 double error_of(double loss) { return std::max(-std::expm1(-loss), kLeastError); }
-
-double median(std::vector<double> values) {
-  const size_t half = values.size() / 2;
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half),
-                   values.end());
-  if (values.size() % 2 == 1) return values[half];
-  return 0.5 *
-         (values[half] +
-          *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half)));
-}
 
 std::string norm_text(double value) { return format_number(value < 1e-12 ? 0 : value); }
 
@@ -46,7 +37,7 @@ std::vector<std::string> by_change(std::vector<std::pair<double, std::string>> c
 }
 
 constexpr const char* kLowerRate =
-    "stop, and go on from a checkpoint before this step with a lower optim.lr, a longer "
+    "stop, and resume from a checkpoint before this step with a lower optim.lr, a longer "
     "optim.warmup_ratio or a smaller "
     "optim.clip_grad_norm";
 

@@ -1,24 +1,24 @@
 // Watches the trends of gradient and activation norms over a run, and says when one looks like
 // divergence or like a model that has stopped learning. Knows numbers only.
 //
-// How it judges. All in logarithms; "now" is the median of the last 16 taken steps (a spike of up
+// All comparisons are in logarithms: "now" is the median of the last 16 taken steps (a spike of up
 // to 7 steps moves it nowhere), "at first" the median of the first 4, when the weights are still
 // about those the run was given. A change counts from four times the scatter of neighbouring steps
 // on (1.4826 / sqrt(2) times the median absolute deviation of their differences: a trend adds
 // nothing to it; the difference of such two medians scatters by 0.6 of it), and from the factors
 // below on:
-//   divergence           now >= 10 x what it was at the lowest loss, and the loss has given back
-//   half of what was learnt since step 1, and
-//                        stands at >= 1.5 x its lowest
-//   gradient_blow_up     now >= 1000 x at first, whatever the loss; a module's too, once it is a
-//   tenth of the whole gradient_collapse    r fell >= 100 x while the loss is above a quarter of
-//   the first, >= 1000 x while it is above a hundredth; from a
-//                        tenth on within 32 steps, for a slow fall of all modules is how a run
-//                        looks that converges to what its data allow
-//   module_collapse      a module's r fell >= 1000 x, to less than a thousandth of the whole, while
-//   the loss is above a hundredth activation_blow_up   two records in a row >= 10 x the first
-//   record with a loss that rises as under divergence, >= 100 x without activation_collapse  two
-//   records in a row <= 1/100 of the first record
+//   divergence: now >= 10 x the norm at the lowest loss, and the loss has lost half of what it had
+//     fallen since step 1 and is >= 1.5 x its lowest value
+//   gradient_blow_up: now >= 1000 x at first, whatever the loss; a module's too, once it is a tenth
+//     of the whole
+//   gradient_collapse: r fell >= 100 x while the loss is above a quarter of the first, >= 1000 x
+//     while it is above a hundredth; from a tenth on within 32 steps, because a slow fall of all
+//     modules is how a run looks that converges to what its data allow
+//   module_collapse: a module's r fell >= 1000 x, to less than a thousandth of the whole, while the
+//     loss is above a hundredth
+//   activation_blow_up: two records in a row >= 10 x the first record with a loss that rises as
+//     under divergence, >= 100 x without
+//   activation_collapse: two records in a row <= 1/100 of the first record
 // r is the gradient norm over 1 - exp(-loss). For the mean loss of a softmax |d loss / d logits| <=
 // sqrt(2) (1 - exp(-loss)), so that a model that converges takes its gradient along with its loss
 // and keeps r; r falls when the logits no longer depend on what is trained. The learning rate is in
@@ -56,10 +56,10 @@ struct StepNorms {
 struct NormWarning {
   std::string kind = {};  // as above; each once a run
   std::vector<std::string> modules =
-      {};                            // worst first; for the whole model those that changed most
-  double now = 0, before = 0;        // the norm; medians, as above
+      {};                      // largest change first; for the whole model those that changed most
+  double now = 0, before = 0;  // the norm; medians, as above
   double loss = 0, loss_before = 0;  // now, and where `before` was taken
-  std::string what = {}, next = {};  // two sentences: what the numbers say, what to do
+  std::string what = {}, next = {};  // two sentences: the finding, and what to do
 };
 /// Fields of an event; one line for the terminal.
 io::Json warning_json(const NormWarning& warning);
@@ -70,7 +70,7 @@ class NormWatch {
   std::vector<NormWarning> step(const StepNorms& step);
   /// After step() of the same step.
   std::vector<NormWarning> activations(const std::vector<LayerValue>& rms);
-  /// Everything, for a checkpoint; {} begins anew.
+  /// The whole state, for a checkpoint; {} is the state at the start.
   io::Json state() const;
   void restore(const io::Json& state);
 

@@ -22,7 +22,7 @@ class AdamRule : public UpdateRule {
   RuleOptions options_;
 };
 
-/// Adam's moments as float32 beside their weight; undefined where the slot keeps none.
+/// Adam's moments as float32 with their weight; undefined where the slot keeps none.
 struct AdamMoments {
   at::Tensor exp_avg, exp_avg_sq;
 };

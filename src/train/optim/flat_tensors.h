@@ -8,7 +8,7 @@
 namespace lft::train {
 
 /// The buffer holds scope after scope, and of a scope every lora_A first: those of layers that
-/// share their input lie one above the other, so that one product serves them all (stacked_view()
+/// share their input are stacked, so that one product serves them all (stacked_view()
 /// in models/ops/weight/masters.h). Parts start at multiples of 16 bytes.
 struct FlatTensors {
   at::Tensor flat;                // [elements]; undefined: there is none

@@ -32,7 +32,7 @@ LossScale loss_scale_from(const io::Json& json);
 /// names state, cause and parameters, and changes nothing.
 class LossScaler {
  public:
-  /// Not enabled: scale 1 that never moves; the state machine and its errors hold all the same.
+  /// Not enabled: scale 1 that never moves; the state machine and its errors stay the same.
   /// Throws kInternal for a state out of range.
   explicit LossScaler(LossScale state);
 
@@ -44,7 +44,7 @@ class LossScaler {
   /// Unscales and checks the gradients of `optimizer`, and `loss` (one element; its graph is not
   /// needed). No gradient at all is an error, some absent ones are not. Throws kNumeric when the
   /// scale is so small that its inverse is no float32. `optimizer` must live until update().
-  /// `agree` sees what the check found before anything rests on it.
+  /// `agree` receives the result of the check before it is used.
   void unscale(Optimizer& optimizer, const at::Tensor& loss, double max_norm,
                const std::function<void(const ops::GradVerdict&)>& agree = {});
   /// The optimizer's update at its learning rates * factor; on the device it is a no-op where its

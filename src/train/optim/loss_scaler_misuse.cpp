@@ -77,8 +77,8 @@ Names seen_where(const std::vector<ScalerEvidence::Owned>& optimizer, Holds hold
 }
 
 /// Where the gradients went that `own` have not: to another optimizer's parameters, which is the
-/// right one, or the one at hand was rebuilt beside the model; or nowhere, as a graph that still
-/// lives can tell: backward() was not run on it, or it ends in other tensors.
+/// right one, or the one at hand was rebuilt separately from the model; or nowhere, as a graph that
+/// still lives can tell: backward() was not run on it, or it ends in other tensors.
 void blame(const Optimizer& optimizer, const ScalerEvidence& seen, const std::string& where,
            const std::string& absent) {
   const Names own = all_names(optimizer);

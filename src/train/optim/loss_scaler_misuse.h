@@ -1,5 +1,5 @@
-// What is said when the loss scaler is used so that nothing could train: the cause, the parameters,
-// the next step. All errors are kInternal.
+// The errors when the loss scaler is used so that nothing could train: cause, parameters, next
+// step. All are kInternal.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/function.h>
@@ -29,7 +29,7 @@ class ScalerEvidence {
   };
   const std::vector<std::vector<Owned>>& optimizers() const { return optimizers_; }
   int64_t losses() const { return losses_; }
-  /// The tensors that the last loss would hand a gradient to; empty when its graph is gone.
+  /// The tensors that would receive a gradient of the last loss; empty when its graph is freed.
   std::vector<at::Tensor> reached() const;
 
  private:

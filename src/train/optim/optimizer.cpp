@@ -12,7 +12,7 @@
 namespace lft::train {
 namespace {
 
-ops::ParamCopy shadow_of(const Slot& slot) {
+ops::ParamCopy copy_of(const Slot& slot) {
   const ops::ShadowPtr& shadow = slot.param.shadow;
   if (!shadow || !shadow->place().defined()) return {};
   return {.copy = shadow->place(), .scale = shadow->scale()};
@@ -26,7 +26,7 @@ Update make_update(const Slot& slot, double lr, bool decays) {
                 .lr = lr,
                 .decays = decays,
                 .t = slot.steps + 1,
-                .copy = shadow_of(slot)};
+                .copy = copy_of(slot)};
   for (const NamedMoment& moment : slot.moments) update.moments.push_back(moment.tensor);
   return update;
 }
@@ -170,14 +170,14 @@ void Optimizer::drop_gradients() {
   unwritten_.clear();
 }
 
-void Optimizer::keep_shadows(at::ScalarType compute) {
-  const at::ScalarType kept = shadows_.flat.defined() ? shadows_.flat.scalar_type() : at::kFloat;
+void Optimizer::refresh_copies(at::ScalarType compute) {
+  const at::ScalarType kept = copies_.flat.defined() ? copies_.flat.scalar_type() : at::kFloat;
   if (kept != compute) {
     std::vector<lora::Trainable> shadowed = trainables_of(slots_);
     std::erase_if(shadowed, [](const lora::Trainable& trainable) { return !trainable.shadow; });
-    shadows_ = compute == at::kFloat ? FlatTensors() : make_flat(shadowed, compute);
+    copies_ = compute == at::kFloat ? FlatTensors() : make_flat(shadowed, compute);
     for (size_t i = 0; i < shadowed.size(); ++i) {
-      shadowed[i].shadow->keep(shadows_.flat.defined() ? shadows_.parts[i] : at::Tensor());
+      shadowed[i].shadow->keep(copies_.flat.defined() ? copies_.parts[i] : at::Tensor());
     }
   }
   for (const Slot& slot : slots_) {

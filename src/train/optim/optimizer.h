@@ -1,6 +1,6 @@
 // Applies a rule (update_rule.h) to FP32 masters in groups of one learning rate each. Owns the
-// moments, on the device or in host memory, the gradients' memory and that of the masters' shadows;
-// knows no rule, no schedule and no clipping.
+// moments, on the device or in host memory, the gradients' memory and that of the masters'
+// low-precision copies; knows no rule, no schedule and no clipping.
 #pragma once
 #include <string>
 #include <vector>
@@ -33,12 +33,12 @@ class Optimizer {
   /// first call and from then on, full of zeros and absent until something is written into it (what
   /// a backward pass adds counts as written, whatever it is).
   void zero_gradients();
-  /// Absent from here on, whatever they hold; bound all the same.
+  /// Marks all gradients as absent; they stay bound to the buffer.
   void forget_gradients();
-  /// The passes wrote all gradients of a scope, where nothing on the host could tell (a CUDA
+  /// Marks all gradients of a scope as written by passes that the host cannot observe (a CUDA
   /// graph).
   void gradients_written(const std::string& scope);
-  /// The same of one slot, where another process wrote it.
+  /// The same for one slot, when another process wrote it.
   void gradient_written(size_t slot) {
     gradients_.parts[slot].unsafeGetTensorImpl()->bump_version();
   }
@@ -46,16 +46,16 @@ class Optimizer {
   const at::Tensor& flat_gradients() const { return gradients_.flat; }
   /// The buffer's part that holds a scope's. It keeps its place until drop_gradients().
   at::Tensor flat_gradients(const std::string& scope) const { return gradients_.of_scope(scope); }
-  /// Whether the slot's is there and was written since zero_gradients().
+  /// Whether the slot's gradient exists and was written since zero_gradients().
   bool has_gradient(size_t slot) const;
   /// By slot; undefined where absent.
   std::vector<at::Tensor> gradients() const;
-  /// Their memory is given back; no .grad() is left.
+  /// Frees the gradients' memory; no .grad() remains.
   void drop_gradients();
 
-  /// Shadows of the masters that have one are kept in `compute` from here on, written by every
-  /// update, and made again now where something else wrote a master. FP32: none are kept.
-  void keep_shadows(at::ScalarType compute);
+  /// Keeps the masters' low-precision copies in `compute`, writes them in every update, and
+  /// refreshes them now where something else wrote a master. FP32: no copies are kept.
+  void refresh_copies(at::ScalarType compute);
   /// Starts the update number steps + 1 of every slot that has a gradient, at group.lr * factor and
   /// clipped as the verdict over gradients() says; a no-op on the device where that found a
   /// non-finite value. Does not wait. An absent gradient keeps weight, moments and t.
@@ -76,7 +76,7 @@ class Optimizer {
   std::vector<ParamGroup> groups_;
   std::vector<Slot> slots_;
   std::vector<size_t> stepped_;  // slots of the last step(), until commit()
-  FlatTensors gradients_, shadows_;
+  FlatTensors gradients_, copies_;
   std::vector<int64_t> unwritten_;  // by slot: its gradient's version while it counts as absent
 };
 

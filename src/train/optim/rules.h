@@ -1,4 +1,4 @@
-// The rules that optim.name can ask for, each with what is said of it where it is not made.
+// The rules that optim.name can select, each with its description.
 #pragma once
 #include "src/recipe/recipe.h"
 #include "src/train/optim/update_rule.h"
@@ -7,9 +7,9 @@ namespace lft::train {
 
 struct RuleInfo {
   std::string name;     // optim.name
-  std::string moments;  // what the memory plan calls that which it keeps
+  std::string moments;  // the name of its moments in the memory plan
   RulePtr (*make)(const RuleOptions& options);
-  std::string in_8_bits = {};  // the rule that keeps the same in 8 bits, where there is one
+  std::string in_8_bits = {};  // the rule with the same moments in 8 bits, if any
 };
 const std::vector<RuleInfo>& update_rules();
 /// Throws kInternal for a name that is not among them.

@@ -1,5 +1,5 @@
-// What a file of this folder has to say to be an optimizer: what it keeps of a parameter and how a
-// gradient changes the two. Knows no groups, no schedule, no gradients' memory and no checkpoint.
+// The interface of an optimizer: which moments it keeps of a parameter, and how a gradient changes
+// both. Knows no groups, no schedule, no gradients' memory and no checkpoint.
 #pragma once
 #include <array>
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace lft::train {
 
-/// What the recipe says to a rule.
+/// A rule's settings from the recipe.
 struct RuleOptions {
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8, weight_decay = 0;  // decoupled, on every tensor that decays
@@ -32,32 +32,33 @@ struct Update {
   double lr = 0;
   bool decays = true;        // weight_decay applies to it
   int64_t t = 1;             // number of this update, from 1
-  ops::ParamCopy copy = {};  // the parameter's shadow, see writes_copies()
+  ops::ParamCopy copy = {};  // the parameter's low-precision copy, see writes_copies()
 };
 
 class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
-  /// What it keeps of a parameter of this shape. `embedding`: it is the table of an embedding.
+  /// The moments that it keeps of a parameter of this shape. `embedding`: it is the table of an
+  /// embedding.
   virtual std::vector<MomentSpec> moments(at::IntArrayRef sizes, bool embedding) const = 0;
   /// Writes parameters and moments, with the verdict's clip times each gradient; a no-op on the
   /// device where the verdict found a non-finite value. Does not wait.
   virtual void apply(const std::vector<Update>& updates, const ops::GradVerdict& verdict) const = 0;
-  /// About what the last update subtracted at learning rate 1 beside the decay, for debugging.
+  /// About what the last update subtracted at learning rate 1 without the decay, for debugging.
   virtual at::Tensor direction(const Slot& slot) const = 0;
-  /// Whether apply() writes the copies too. Else they are made again after it.
+  /// Whether apply() writes the copies too. Else they are refreshed after it.
   virtual bool writes_copies() const { return false; }
   /// Whether the update of a tensor is that of its pieces. Only then may the moments wait in host
   /// memory.
   virtual bool in_pieces() const { return true; }
-  /// Bytes that apply() needs for a while, for a parameter of this shape.
+  /// Temporary bytes that apply() needs for a parameter of this shape.
   virtual double temporary_bytes(at::IntArrayRef /*sizes*/) const { return 0; }
 };
 using RulePtr = std::unique_ptr<const UpdateRule>;
 
 /// The shape of a moment of a parameter of `sizes`.
 std::vector<int64_t> moment_sizes(const MomentSpec& moment, at::IntArrayRef sizes);
-/// Bytes of all that a rule keeps of it.
+/// Bytes of all moments that a rule keeps of it.
 double moment_bytes(const UpdateRule& rule, at::IntArrayRef sizes, bool embedding = false);
 
 }  // namespace lft::train

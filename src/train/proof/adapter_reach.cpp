@@ -16,8 +16,8 @@
 namespace lft::train {
 namespace {
 
-/// No rule moves an element by more than so many times the learning rate in a step: Adam's bound is
-/// (1 - beta1) / sqrt(1 - beta2), Muon's grows with the root of a side.
+/// No rule moves an element by more than this many times the learning rate in a step: Adam's bound
+/// is (1 - beta1) / sqrt(1 - beta2), Muon's grows with the root of a side.
 constexpr double kFarthestStep = 32;
 constexpr double kMargin = 1.0 / 16;  // of a rounding
 
@@ -34,7 +34,7 @@ double layer_reach(const layers::LinearImpl& layer, double moves) {
   return std::abs(lora->scale()) * farthest(lora->b_or, 1) * farthest(lora->a_ri, 0) / weight;
 }
 
-/// A share of a weight that the compute dtype cannot show beside it.
+/// The share of a weight below which the compute dtype rounds a change away.
 double lost_share(at::ScalarType compute) {
   const double unit = compute == at::kHalf ? 0x1p-11 : compute == at::kBFloat16 ? 0x1p-8 : 0x1p-24;
   return kMargin * unit;
@@ -64,10 +64,10 @@ std::string judge_reach(family::Model& model, const recipe::Recipe& recipe, int6
   const double lost = lost_share(compute),
                reach = adapter_reach(model, kFarthestStep * rates, /*enough=*/lost);
   if (!(reach < lost)) return "";
-  return "nothing that the adapters learn can show: after all " + std::to_string(steps) +
+  return "the adapters cannot change the output: after all " + std::to_string(steps) +
          " steps they change the weights by at most " + format_number(reach) +
-         " of their size, and the precision loses what is below " + format_number(lost) +
-         ". Look at lora.alpha (" + format_number(recipe.lora.alpha) +
+         " of their size, and updates below " + format_number(lost) +
+         " are lost to rounding. Look at lora.alpha (" + format_number(recipe.lora.alpha) +
          "; usual is twice lora.rank) and optim.lr (" + format_number(optim.lr) + ")";
 }
 

@@ -1,4 +1,4 @@
-// What a finished run must show before its adapter is handed out.
+// What a finished run must show before its adapter is saved.
 #pragma once
 
 #include "models/family/family.h"

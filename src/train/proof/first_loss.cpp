@@ -11,6 +11,7 @@
 #include "models/objective/forward_loss.h"
 #include "src/base/text.h"
 #include "src/data/batch.h"
+#include "src/train/step/global_batch.h"
 
 namespace lft::train {
 namespace {
@@ -73,12 +74,10 @@ std::string nats(double value) {
 double mean_loss(family::Model& model, const Probe& probe, const std::vector<data::Sample>& samples,
                  at::ScalarType compute) {
   const at::NoGradGuard no_grad;
-  int64_t supervised = 0;
-  for (const data::Sample& sample : samples) supervised += sample.supervised();
   const family::Batch batch = data::make_batch(
       {.encode = probe.encode, .device = probe.device, .packed = probe.packed}, samples);
   return objective::forward_loss({.compute = compute}, model, batch).item<double>() /
-         static_cast<double>(supervised);
+         static_cast<double>(supervised_tokens(samples));
 }
 
 std::optional<ImageLosses> measure_images(family::Model& model, const Probe& probe,
@@ -135,7 +134,8 @@ FirstLoss measure_first_loss(family::Model& model, const Probe& probe, double lo
 
 std::string describe_first_loss(const FirstLoss& first) {
   const std::string line = "first loss " + nats(first.loss) +
-                           " a token before training; guessing has " + nats(first.guessing);
+                           " a token before training; the uniform-guess loss is " +
+                           nats(first.guessing);
   return first.images ? line + "; " + describe_images(*first.images) : line;
 }
 
@@ -143,7 +143,7 @@ std::vector<std::string> judge_first_loss(const FirstLoss& first,
                                           const std::vector<std::string>& tried) {
   std::vector<std::string> lines;
   if (first.above_guessing()) {
-    lines.push_back("the first loss, " + nats(first.loss) + ", is above that of guessing, " +
+    lines.push_back("the first loss, " + nats(first.loss) + ", is above the uniform-guess loss, " +
                     nats(first.guessing) + ": something does not fit the weights" +
                     (tried.empty() ? "" : ". Tried: " + join(tried, "; ")) +
                     ". Look at data.template and the tokenizer (lft preview shows what the model "
@@ -158,7 +158,7 @@ std::vector<std::string> judge_first_loss(const FirstLoss& first,
   return lines;
 }
 
-void require_bounded_gradients(const Proof& proof) {
+void require_bounded_gradients(const TrainabilityReport& proof) {
   const double most = std::sqrt(static_cast<double>(std::numeric_limits<float>::max()));
   for (const ProofRow& row : proof.rows) {
     const double norm = std::max(row.grad_norm_a, row.grad_norm_b);

@@ -1,5 +1,5 @@
-// What a model knows of its data before it trains: the first loss beside that of guessing, and
-// beside that with other images.
+// What a model knows of its data before it trains: the first loss compared with the
+// uniform-guess loss, and with the loss with other images.
 #pragma once
 #include <optional>
 #include <string>
@@ -46,8 +46,8 @@ FirstLoss measure_first_loss(family::Model& model, const Probe& probe, double lo
 /// One line: the figures.
 std::string describe_first_loss(const FirstLoss& first);
 
-/// A line a suspicion: a loss above guessing, beside it what was `tried` (first_loss_trials.h), and
-/// images that are not seen.
+/// A line a suspicion: a loss above the uniform-guess loss, with what was `tried`
+/// (first_loss_trials.h), and images that are not seen.
 std::vector<std::string> judge_first_loss(const FirstLoss& first,
                                           const std::vector<std::string>& tried);
 
@@ -57,7 +57,7 @@ double mean_loss(family::Model& model, const Probe& probe, const std::vector<dat
 
 /// kNumeric where a gradient's norm is above 1.8e19: its square is no float32 any more, AdamW's
 /// second moment is infinite, and what it trains never moves.
-void require_bounded_gradients(const Proof& proof);
+void require_bounded_gradients(const TrainabilityReport& proof);
 
 /// kNumeric where the recipe's log.expect_first_loss is set and the loss is not within 2% of it.
 void require_first_loss(const FirstLoss& first, double expected);

@@ -8,6 +8,7 @@
 #include "src/base/text.h"
 #include "src/data/encode.h"
 #include "src/train/proof/first_loss.h"
+#include "src/train/step/global_batch.h"
 #include "src/train/weights/inspect_base.h"
 
 namespace lft::train {
@@ -57,9 +58,7 @@ std::vector<std::string> try_suspects(family::Model& model, const Probe& probe,
   std::set<std::string> hashes = {probe.encode.chat->hash()};
   for (const std::string& name : names) {
     const std::vector<data::Sample> samples = under_template(probe, inputs, name, hashes);
-    int64_t supervised = 0;
-    for (const data::Sample& sample : samples) supervised += sample.supervised();
-    if (supervised > 0)
+    if (supervised_tokens(samples) > 0)
       tell("under data.template: " + name, mean_loss(model, probe, samples, probe.compute),
            "the template");
   }

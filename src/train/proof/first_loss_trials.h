@@ -1,4 +1,4 @@
-// A first loss above that of guessing: what could be at fault is tried, one at a time.
+// A first loss above the uniform-guess loss: what could be at fault is tried, one at a time.
 #pragma once
 #include <string>
 #include <vector>

@@ -77,7 +77,7 @@ void check_reached(const std::vector<lora::TrainedModule>& modules,
          "no gradient reaches " + std::to_string(missing.size()) + " of " +
              std::to_string(trainables.size()) + " tensors",
          "a path from each to the loss of samples " + join_names(probe_ids(probe), kShownNames),
-         "take them out of lora.targets and full, or mend the model that cuts them off");
+         "take them out of lora.targets and full, or fix the model that cuts them off");
 }
 
 bool is_zero(const at::Tensor& tensor) { return !tensor.any().item<bool>(); }
@@ -117,7 +117,7 @@ bool is_alive(const lora::TrainedModule& module, const std::vector<lora::Trainab
          cause.empty()
              ? "look for frozen weights of zeros around it (lft debug base), or take it out "
                "of lora.targets and full"
-             : "mend the base where it gives zeros only (lft debug base), or take the "
+             : "fix the base where it gives zeros only (lft debug base), or take the "
                "module out of lora.targets and full");
 }
 
@@ -204,9 +204,11 @@ class MovedB {
 
 }  // namespace
 
-Proof prove_trainable(family::Model& model, const std::vector<lora::Trainable>& trainables,
-                      const std::vector<Optimizer*>& optimizers,
-                      const std::vector<ExcludedModule>& excluded, const Probe& probe) {
+TrainabilityReport check_trainable(family::Model& model,
+                                   const std::vector<lora::Trainable>& trainables,
+                                   const std::vector<Optimizer*>& optimizers,
+                                   const std::vector<ExcludedModule>& excluded,
+                                   const Probe& probe) {
   if (trainables.empty()) fail_with_nothing(*model, excluded);
   const std::vector<Owner> owners = prove_ownership(*model, trainables, optimizers);
   const std::vector<lora::TrainedModule> modules = lora::trained_modules(trainables);
@@ -215,13 +217,13 @@ Proof prove_trainable(family::Model& model, const std::vector<lora::Trainable>& 
   };
   ProbeGradients gradients = run(probe);
   check_reached(modules, trainables, gradients, probe);
-  Proof proof{.rows = {},
-              .excluded = excluded,
-              .probe_ids = probe_ids(probe),
-              .probe_loss = gradients.loss,
-              .probe_finite = gradients.finite,
-              .compute = compute_name(probe.compute),
-              .loss_scale = gradients.loss_scale};
+  TrainabilityReport proof{.rows = {},
+                           .excluded = excluded,
+                           .probe_ids = probe_ids(probe),
+                           .probe_loss = gradients.loss,
+                           .probe_finite = gradients.finite,
+                           .compute = compute_name(probe.compute),
+                           .loss_scale = gradients.loss_scale};
   const std::vector<lora::TrainedModule> dead =
       dead_modules(modules, trainables, probe, run, gradients, proof.underflowed);
   if (!dead.empty()) fail_with_dead(model, dead, modules.size(), probe, /*b_moved=*/false);
@@ -233,7 +235,7 @@ Proof prove_trainable(family::Model& model, const std::vector<lora::Trainable>& 
 }
 
 void prove_second_step(family::Model& model, const std::vector<lora::Trainable>& trainables,
-                       const Probe& probe, Proof& proof) {
+                       const Probe& probe, TrainabilityReport& proof) {
   std::vector<lora::TrainedModule> adapters = lora::trained_modules(trainables);
   std::erase_if(adapters, [&](const lora::TrainedModule& module) {
     return !module.adapter() || !is_zero(trainables[module.b].tensor);

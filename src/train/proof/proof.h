@@ -20,7 +20,7 @@ struct Probe {
   at::Device device = at::kCPU;
   at::ScalarType compute = at::kFloat;
   double loss_scale = 1;
-  int64_t recompute = 0;  // activation checkpointing: every how manyeth block
+  int64_t recompute = 0;  // activation checkpointing: every Nth block
   bool offload_activations = false;
   bool packed = false;  // train.max_tokens_per_step: no padding
 };
@@ -40,7 +40,7 @@ struct ProofRow {
   double grad_norm_a = 0,
          grad_norm_b = 0;  // L2 of the mean loss's gradient; grad_norm_b is a whole module's
 };
-struct Proof {
+struct TrainabilityReport {
   std::vector<ProofRow> rows = {};
   std::vector<ExcludedModule> excluded = {};
   int64_t trainable = 0, total = 0;  // parameters
@@ -60,19 +60,20 @@ struct Proof {
 /// exactly zero though it could learn (for an adapter that is B's; A's too where B is not zero).
 /// One forward and backward pass without dropout; no parameter, gradient, moment or generator
 /// changes.
-Proof prove_trainable(family::Model& model, const std::vector<lora::Trainable>& trainables,
-                      const std::vector<Optimizer*>& optimizers,
-                      const std::vector<ExcludedModule>& excluded, const Probe& probe);
+TrainabilityReport check_trainable(family::Model& model,
+                                   const std::vector<lora::Trainable>& trainables,
+                                   const std::vector<Optimizer*>& optimizers,
+                                   const std::vector<ExcludedModule>& excluded, const Probe& probe);
 
 /// What the first update will show: with every zero B moved off zero each A has a gradient (then in
 /// proof.rows), else kUsage. B is given back bit by bit.
 void prove_second_step(family::Model& model, const std::vector<lora::Trainable>& trainables,
-                       const Probe& probe, Proof& proof);
+                       const Probe& probe, TrainabilityReport& proof);
 
 /// Lines to print: a row a module, or, collapsed, one for equal layers of a stack; what was left
 /// out and why; counts and share last.
-std::vector<std::string> proof_table(const Proof& proof, bool collapsed);
+std::vector<std::string> trainability_table(const TrainabilityReport& proof, bool collapsed);
 /// All of it, for trainability.json.
-io::Json proof_json(const Proof& proof);
+io::Json trainability_json(const TrainabilityReport& proof);
 
 }  // namespace lft::train

@@ -84,7 +84,7 @@ void check_single_owners(const std::vector<Owner>& owners) {
     if (range.begin == range.end) continue;
     if (widest != nullptr && widest->first.device == range.device &&
         range.begin < widest->first.end) {
-      refuse(ErrorKind::kUsage, "two owners step the same memory",
+      refuse(ErrorKind::kUsage, "two optimizer groups own the same memory",
              widest->second->name + " and " + entry.second->name,
              "group " + widest->second->group + " owns " + widest->first.text() + ", group " +
                  entry.second->group + " owns " + range.text(),
@@ -112,7 +112,7 @@ void check_stale(const std::vector<Owner>& owners, const std::map<Range, std::st
   refuse(ErrorKind::kUsage, "an optimizer holds tensors that the model no longer uses",
          join(stale, ", ", kShownOwners),
          std::to_string(stale.size()) + " of its " + std::to_string(owners.size()) +
-             " tensors lie outside the model's parameters",
+             " tensors are outside the model's parameters",
          "the memory of the model's own parameters",
          "make the optimizer after the model is loaded, adapted and cast, not before");
 }
@@ -144,7 +144,7 @@ void check_owned(const torch::nn::Module& model, const std::vector<lora::Trainab
   if (orphans.empty()) return;
   refuse(ErrorKind::kUsage, "no optimizer owns a parameter that requires a gradient",
          join(orphans, ", ", kShownOwners),
-         std::to_string(orphans.size()) + " parameters beside the " +
+         std::to_string(orphans.size()) + " parameters in addition to the " +
              std::to_string(owners.size()) + " that are owned",
          "every such parameter in one group of one optimizer",
          "give it to the optimizer, or freeze it");

@@ -13,6 +13,7 @@
 #include "src/data/batch.h"
 #include "src/train/explain/autograd_errors.h"
 #include "src/train/inputs/run_inputs.h"
+#include "src/train/step/global_batch.h"
 
 namespace lft::train {
 namespace {
@@ -29,7 +30,7 @@ struct Seen {
   }
 };
 
-/// A supervised token is predicted from an image when it stands after one.
+/// A supervised token is predicted from an image when it comes after one.
 bool image_teaches(const data::Sample& sample, int64_t image_token) {
   const auto image = std::find(sample.input_ids.begin(), sample.input_ids.end(), image_token) -
                      sample.input_ids.begin();
@@ -94,13 +95,11 @@ void search(const RunInputs& inputs, bool image, Probe& probe, Seen& seen) {
 }
 
 at::Tensor probe_loss(family::Model& model, const Probe& probe, const family::Batch& batch) {
-  int64_t supervised = 0;
-  for (const data::Sample& sample : probe.samples) supervised += sample.supervised();
   const at::AutoGradMode with_graph(true);
   return objective::forward_loss({.compute = probe.compute,
                                   .recompute = probe.recompute,
                                   .offload_activations = probe.offload_activations,
-                                  .normaliser = supervised},
+                                  .normaliser = supervised_tokens(probe.samples)},
                                  model, batch);
 }
 

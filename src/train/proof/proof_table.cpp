@@ -69,7 +69,7 @@ void widen(double value, bool first, double& low, double& high) {
   high = first ? value : std::max(high, value);
 }
 
-std::vector<Line> lines_of(const Proof& proof, bool collapsed) {
+std::vector<Line> lines_of(const TrainabilityReport& proof, bool collapsed) {
   using Key =
       std::tuple<std::string, std::string, std::string, std::string, bool, bool, int64_t, double>;
   std::vector<Line> lines;
@@ -114,7 +114,8 @@ void align(const std::vector<std::vector<std::string>>& cells, std::vector<std::
   }
 }
 
-void add_excluded(const Proof& proof, bool collapsed, std::vector<std::string>& lines) {
+void add_excluded(const TrainabilityReport& proof, bool collapsed,
+                  std::vector<std::string>& lines) {
   std::map<std::string, std::vector<std::string>> by_reason;
   for (const ExcludedModule& module : proof.excluded) {
     if (!collapsed) lines.push_back("left out   " + module.name + ": " + module.reason);
@@ -131,7 +132,7 @@ double share(int64_t trainable, int64_t total) {
 
 }  // namespace
 
-std::vector<std::string> proof_table(const Proof& proof, bool collapsed) {
+std::vector<std::string> trainability_table(const TrainabilityReport& proof, bool collapsed) {
   std::vector<std::vector<std::string>> cells = {
       {"module", "parameters", "dtype", "lr", "group", "reached", "grad A", "grad B or whole"}};
   for (const Line& line : lines_of(proof, collapsed)) {
@@ -158,7 +159,7 @@ std::vector<std::string> proof_table(const Proof& proof, bool collapsed) {
   return lines;
 }
 
-io::Json proof_json(const Proof& proof) {
+io::Json trainability_json(const TrainabilityReport& proof) {
   io::Json modules = io::Json::array(), excluded = io::Json::array();
   for (const ProofRow& row : proof.rows) {
     io::Json module = {{"module", row.module},

@@ -1,5 +1,5 @@
 // The evaluations of a run, as its checkpoints have them: the newest one, and the best one by its
-// loss or by a metric, which a run hands out under train.keep_best.
+// loss or by a metric; train.keep_best makes it the final one of a run.
 #pragma once
 #include <cstdint>
 #include <limits>

@@ -1,4 +1,4 @@
-// What a run writes while it goes on: metrics.jsonl, TensorBoard, the progress on the terminal.
+// What a run writes: metrics.jsonl, TensorBoard, the progress on the terminal.
 #pragma once
 #include <memory>
 #include <optional>

@@ -30,7 +30,7 @@ class Follower {
     const std::string ids = text_of(line, "ids_hash"), hash = text_of(line, "run_hash");
     const bool is_step = !line.contains("event");
     if (is_step && (ids.empty() || hash.empty() || !line.contains("loss"))) return "lacks a field";
-    if (hash.empty()) return "";  // an event beside the steps
+    if (hash.empty()) return "";  // an event between steps
     const auto number = step->get<int64_t>();
     const std::string before = hash_;
     const int64_t missing = last_ + 1;

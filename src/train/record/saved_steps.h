@@ -1,5 +1,5 @@
-// The saved steps of a run: checkpoints/, which it resumes from, and best/, whose weights it hands
-// out under train.keep_best.
+// The saved steps of a run: checkpoints/, from which it resumes, and best/, whose weights become
+// the final ones under train.keep_best.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,7 +19,7 @@ class SavedSteps {
   /// Steps of best/ that a checkpoint names as its best stay next to this one: a run that resumes
   /// from that checkpoint hands them out.
   void save_best(const checkpoint::Checkpoint& step);
-  /// Returns when everything is on the disk. best/ then has only `best`, the run's best step by
+  /// Waits until everything is on disk. best/ then has only `best`, the run's best step by
   /// now, and what the checkpoints name.
   void finish(int64_t best);
 

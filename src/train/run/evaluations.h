@@ -34,16 +34,16 @@ class Evaluations {
   bool evaluate();
   /// Whether the last of them saw the weights that the run is at.
   bool of_this_step() const;
-  /// What is handed out is the best evaluation's, not the last step's.
+  /// Restores the weights of the best evaluation, which become the final ones.
   void go_back_to_best();
   /// An event and a line where train.patience has ended the run.
   void tell_of_early_stop();
-  /// What the images change, where the last evaluation was not done in this process.
+  /// Measures the effect of the images, unless the last evaluation in this process has done so.
   void look_at_images();
   /// Warns where the trained model does not see its images.
   void tell_of_images();
 
-  /// Of what is handed out: NaN and nothing before the first evaluation.
+  /// Of the final weights: NaN and nothing before the first evaluation.
   double loss() const { return loss_; }
   const std::vector<std::pair<std::string, double>>& figures() const { return figures_; }
   /// The loss with the rows' own images, others' and grey ones; empty where no row shows one.
@@ -61,7 +61,7 @@ class Evaluations {
   RunMemory& memory_;
   RunFiles& files_;
   SavedSteps& saved_;
-  std::set<std::string> skipped_;  // lines about bad samples that are said already
+  std::set<std::string> skipped_;  // lines about bad samples that were printed already
   double loss_ = NAN;
   std::vector<std::pair<std::string, double>> figures_;  // by name
   std::optional<ImageLosses> images_;

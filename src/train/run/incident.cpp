@@ -26,7 +26,7 @@ Replay replay(const IncidentFacts& facts, Run& run, const StepOptions& options) 
   RowPasses rows{.context = step_context(options, facts.before),
                  .parameters = {},
                  .loss_scale = facts.outcome.loss_scale};
-  rows.context.normaliser = options.objective->normaliser(whole_step(facts.samples).counts());
+  rows.context.normaliser = options.objective->normaliser(global_batch_of(facts.samples).counts());
   for (const Slot& slot : run.optimizer.slots())
     rows.parameters.push_back({slot.param.name, slot.param.tensor});
   Replay result;

@@ -1,4 +1,4 @@
-// Said at the end of a run that has learnt nothing, as far as its own training rows can tell.
+// The warning at the end of a run that has learnt nothing, judged by its own training rows.
 #pragma once
 #include <optional>
 #include <string>

@@ -20,7 +20,7 @@ std::string number_text(double value) {
                               : "-inf";
 }
 
-/// Commands that can be run as they stand. A resumed run takes no other learning rate and no other
+/// Commands that can be run unchanged. A resumed run takes no other learning rate and no other
 /// data: what helps is another run from where this one is.
 std::string ways_on(const Run& run, const Incident& incident) {
   const recipe::Recipe& recipe = run.inputs.recipe;
@@ -66,8 +66,8 @@ std::string ways_on(const Run& run, const Incident& incident) {
 
 }  // namespace
 
-void answer_non_finite(Run& run, RunFiles& files, const StepOptions& options,
-                       const NonFiniteStep& step) {
+void handle_non_finite_step(Run& run, RunFiles& files, const StepOptions& options,
+                            const NonFiniteStep& step) {
   const recipe::Recipe& recipe = run.inputs.recipe;
   const bool recovers = can_recover(step.before, recipe.precision.recovery);
   const double lr_before = run.optimizer.groups().front().lr;

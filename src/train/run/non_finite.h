@@ -1,5 +1,5 @@
-// What a step that is not finite leads to: the run's one recovery, or its end. Nothing has moved by
-// then.
+// Handles a non-finite step: by the run's one recovery, or by ending the run. Nothing has been
+// updated by then.
 #pragma once
 #include <optional>
 
@@ -17,9 +17,9 @@ struct NonFiniteStep {
   int64_t last_good_step = 0;
 };
 
-/// Leaves an incident folder and an event either way. Throws kNumeric where the run cannot go on;
-/// else it goes on in FP32 (recovery.h).
-void answer_non_finite(Run& run, RunFiles& files, const StepOptions& options,
-                       const NonFiniteStep& step);
+/// Leaves an incident folder and an event either way. Throws kNumeric where the run cannot
+/// continue; else the run continues in FP32 (recovery.h).
+void handle_non_finite_step(Run& run, RunFiles& files, const StepOptions& options,
+                            const NonFiniteStep& step);
 
 }  // namespace lft::train

@@ -46,7 +46,7 @@ void take_best(Run& run) {
   const checkpoint::Checkpoint best = load_best(run.inputs.recipe, run.best.step, run.id);
   copy_stored(best.trainables, named_targets(run.model.trainables), ErrorKind::kCheckpoint,
               run.inputs.recipe.output_dir + "/best");
-  run.optimizer.keep_shadows(run.state.compute);
+  run.optimizer.refresh_copies(run.state.compute);
 }
 
 bool write_run_report(Run& run, const std::string& environment_json, const ReportFacts& facts) {

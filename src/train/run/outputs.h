@@ -1,4 +1,4 @@
-// What a user takes away from a run: the adapter (or the whole model), and report.html.
+// The outputs of a run: the adapter (or the whole model), and report.html.
 #pragma once
 #include <cmath>
 #include <string>

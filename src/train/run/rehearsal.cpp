@@ -104,7 +104,7 @@ Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watc
 
   const NoGradientsLeft clean(run.optimizer);
   run.optimizer.zero_gradients();
-  run.optimizer.keep_shadows(run.state.compute);
+  run.optimizer.refresh_copies(run.state.compute);
   const ops::DirectGradientsGuard direct;
   watch.reset_peak();
   const io::Pixels read(static_cast<size_t>(reading));

@@ -1,5 +1,5 @@
-// The largest micro-batch of the whole run, forward and backward, before its first step: what does
-// not fit shows now and not in an hour.
+// Runs the largest micro-batch of the whole run, forward and backward, before its first step, so
+// that an out-of-memory error appears immediately.
 #pragma once
 #include <string>
 #include <vector>
@@ -22,8 +22,8 @@ struct Rehearsal {
   std::vector<std::string> ids;
 };
 
-/// As the next step would run it: same precision, dropout, recomputation, gradients and shadows. On
-/// a CPU what images may take that are read at the same time is held beside it. No
+/// As the next step would run it: same precision, dropout, recomputation, gradients and copies. On
+/// a CPU what images may take that are read at the same time is added. No
 /// parameter, gradient, moment, generator or loader state changes; a value that is not finite is
 /// the step's business. Measures lengths where they are not measured, and sets run.worst. `proved`:
 /// the proof has run its probe in this process. Throws what runs out of memory.

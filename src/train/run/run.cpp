@@ -35,12 +35,12 @@ namespace {
 constexpr const char* kBaseDigest = "base, every byte";
 constexpr const char* kWorldSize = "world_size";
 
-/// Of a run that another number of processes goes on with.
+/// Describes a resumption with another number of processes.
 std::string processes_line(int64_t before, int64_t now) {
   const bool same = is_power_of_two(before) && is_power_of_two(now);
   return "the checkpoint was saved by " + std::to_string(before) +
          (before == 1 ? " process, " : " processes, ") + std::to_string(now) +
-         (now == 1 ? " goes on: " : " go on: ") +
+         (now == 1 ? " continues: " : " continue: ") +
          (same ? "sums are added in the same order" : "sums are added in another order");
 }
 
@@ -78,7 +78,8 @@ void copy_tensor(const checkpoint::Checkpoint& checkpoint,
   to.copy_(found->second);
 }
 
-/// What state.json of a checkpoint holds of a run beside its tensors; restore_state() reads it.
+/// What state.json of a checkpoint contains of a run in addition to its tensors; restore_state()
+/// reads it.
 io::Json saved_state(Run& run, uint64_t metrics_bytes) {
   io::Json saved = run.state;
   saved.update(
@@ -178,7 +179,7 @@ Restart find_restart(RunInputs& inputs, dist::Ranks& ranks) {
   const std::string changed = checkpoint::environment_warning(checkpoint, run_environment(inputs));
   restart.exact = changed.empty();
   if (!changed.empty()) inputs.notices.push_back(changed);
-  inputs.notices.push_back("going on after step " + std::to_string(checkpoint.step) + " of run " +
+  inputs.notices.push_back("resuming after step " + std::to_string(checkpoint.step) + " of run " +
                            checkpoint.run_id);
   if (const std::string line = describe_moved_end(inputs, checkpoint); !line.empty())
     inputs.notices.push_back(line);
@@ -220,7 +221,7 @@ family::Batch probe_batch(const Run& run) {
   return data::collate({*found}, run.inputs.data.encode, run.inputs.device);
 }
 
-std::string tell_first_loss(Run& run, const Proof& proof) {
+std::string describe_model_start(Run& run, const TrainabilityReport& proof) {
   const recipe::Recipe& recipe = run.inputs.recipe;
   const FirstLoss first = measure_first_loss(run.model.model, run.probe, proof.probe_loss);
   require_bounded_gradients(proof);

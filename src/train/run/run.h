@@ -39,7 +39,7 @@ struct Run {
   std::string hash = first_run_hash();        // rolling, over the steps so far
 };
 
-/// Where a resumed run goes on.
+/// Where a resumed run continues.
 struct Restart {
   std::optional<checkpoint::Checkpoint> checkpoint;  // none yet: from the beginning
   bool exact = true;  // same library, device and processor as the process that saved it
@@ -56,21 +56,21 @@ Run make_run(RunInputs inputs);
 /// token.
 family::Batch probe_batch(const Run& run);
 
-/// What the model knows before it trains, as a line; warns where that is odd. kNumeric where the
-/// recipe expects another first loss.
-std::string tell_first_loss(Run& run, const Proof& proof);
+/// One line about the loss before training; warns when that is suspicious. kNumeric when the recipe
+/// expects another first loss.
+std::string describe_model_start(Run& run, const TrainabilityReport& proof);
 
 /// What a checkpoint of this run must agree with: base, data, images, processor, tokenizer. How
 /// many processes saved it is there, too, and may differ. base_digest: RunModel's.
 io::Json run_identity(RunInputs& inputs, const std::string& base_digest);
 
-/// Everything that moves; `metrics_bytes` is the size of metrics.jsonl up to this step.
+/// The complete state of the run; `metrics_bytes` is the size of metrics.jsonl up to this step.
 checkpoint::Checkpoint snapshot(Run& run, uint64_t metrics_bytes);
 
 /// Puts a checkpoint's state into a run made by make_run with the same recipe, then computes the
 /// loss of the probe sample again: kCheckpoint unless it has the stored bits (with `exact` off,
 /// after a change of library or processor: the stored value within the precision's rounding).
-/// `restored` runs before that; a test's way in. Returns the stored size of metrics.jsonl.
+/// `restored` runs before that; a hook for tests. Returns the stored size of metrics.jsonl.
 uint64_t restore(Run& run, const checkpoint::Checkpoint& checkpoint, bool exact,
                  const std::function<void(family::Model&)>& restored);
 

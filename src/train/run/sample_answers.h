@@ -13,7 +13,7 @@ namespace lft::train {
 struct SampleAnswers {
   std::vector<report::ReportAnswer> shown;  // a few, spread over the rows
   std::string rows;                         // "rows of data.eval", or that it trained on them
-  int64_t asked = 0, right = 0, all = 0;    // of so many rows
+  int64_t asked = 0, right = 0, all = 0;    // of this many rows
   bool stopped = false;                     // a signal came: rows are missing
 };
 
@@ -23,7 +23,7 @@ void record_answers_before(Run& run);
 /// The answers to the same rows after `step` as an event of metrics.jsonl, from which the report
 /// has those of every evaluation: of `records`, where an evaluation answered them, else asked now.
 io::Json shown_answers(Run& run, const std::vector<infer::EvalRecord>& records);
-/// Now, beside those that were recorded.
+/// The answers now, together with those that were recorded.
 SampleAnswers sample_answers(Run& run);
 
 }  // namespace lft::train

@@ -22,14 +22,14 @@
 namespace lft::train {
 namespace {
 
-/// For all processes to come.
+/// The time in which all processes have to join.
 constexpr std::chrono::seconds kPatience{300};
 
 std::string message(const io::Json& json) {
   return json.dump(-1, ' ', false, io::Json::error_handler_t::replace);
 }
 
-/// Whatever a run throws as the block that it ends with.
+/// An exception of a run as the error that it ends with.
 Error block_of(const std::exception& exception) {
   if (const auto* error = dynamic_cast<const Error*>(&exception)) return *error;
   if (const auto* torch = dynamic_cast<const c10::Error*>(&exception)) {
@@ -40,7 +40,7 @@ Error block_of(const std::exception& exception) {
   return {kind, exception.what()};
 }
 
-/// All processes train the same, with the same program.
+/// Refuses processes that differ in recipe or program.
 void require_one_recipe(dist::Ranks& ranks, const recipe::Recipe& recipe) {
   const std::string own =
       lft_version() + " " + torch_version() + "\n" + recipe::dump_recipe(recipe);
@@ -102,7 +102,7 @@ std::vector<int64_t> dealt(int64_t rows, int64_t batch, const dist::Ranks& ranks
   return own;
 }
 
-/// A part of an evaluation, by the places of its rows in the whole.
+/// A part of an evaluation, with the row indices of the whole.
 io::Json part_json(const infer::EvalResult& part, const std::vector<int64_t>& rows) {
   io::Json records = io::Json::array(), skipped = io::Json::array();
   for (infer::EvalRecord record : part.records) {
@@ -191,7 +191,7 @@ void check_shares(RunInputs& inputs) {
   }
 }
 
-/// train.shard: base, with whom this process shares a machine.
+/// train.shard: base, over the processes of this machine.
 void share_base(RunInputs& inputs, dist::Ranks& ranks) {
   if (inputs.recipe.train.shard == recipe::Shard::kNone) return;
   inputs.shards = dist::share_memory(ranks, inputs.device);
@@ -201,7 +201,7 @@ void share_base(RunInputs& inputs, dist::Ranks& ranks) {
         "whole base, as with none");
     return;
   }
-  inputs.holders = inputs.shards->holders();
+  inputs.shard_group_size = inputs.shards->holders();
   if (const std::string graphs = graphs_left_out(inputs.recipe, inputs); !graphs.empty())
     inputs.notices.push_back(graphs);
 }
@@ -219,12 +219,12 @@ int train_as(const dist::Place& place, const std::function<recipe::Recipe()>& re
     require_one_recipe(ranks, recipe);
     ranks.set_timeout(std::chrono::seconds(recipe.dist.timeout_s));
     const int own = train(recipe, options);
-    ranks.await_first();  // which answers rows and writes what is left
+    ranks.await_first();  // which generates answers and writes the report
     const int code = std::stoi(ranks.from_first(std::to_string(own)));
     ranks.leave();
     return code;
   } catch (const OutOfMemoryElsewhere& elsewhere) {
-    ranks.exchange("");  // throws what the process says that ran out of it
+    ranks.exchange("");  // throws the error of the process that ran out of memory
     throw block_of(elsewhere);
   } catch (const std::exception& exception) {
     throw ranks.failed(block_of(exception));
@@ -285,7 +285,7 @@ void share_trainables(dist::Ranks& ranks, Run& run) {
   for (const Slot& slot : run.optimizer.slots()) ranks.broadcast(slot.param.tensor.detach());
   for (const Slot& slot : run.optimizer.slots())
     slot.param.tensor.unsafeGetTensorImpl()->bump_version();
-  run.optimizer.keep_shadows(run.state.compute);
+  run.optimizer.refresh_copies(run.state.compute);
 }
 
 infer::EvalResult evaluate_shared(dist::Ranks& ranks, Run& run, const data::Dataset& rows,

@@ -12,32 +12,31 @@
 
 namespace lft::train {
 
-/// lft train in a process whose starter says that it is one of several: waits for the others, reads
-/// the recipe, trains. Only rank 0 speaks and writes. Every process returns the same code, or
-/// throws the same error.
+/// lft train in one of several processes: waits for the others, reads the recipe, trains. Only rank
+/// 0 logs and writes files. Every process returns the same code, or throws the same error.
 int train_as(const dist::Place& place, const std::function<recipe::Recipe()>& read,
              TrainOptions options);
 
-/// The signal that a process has got; 0: none has.
+/// The first signal that any process has received; 0: none.
 int agreed_signal(dist::Ranks& ranks);
 
-/// open_inputs(), with the place of this process. Lengths are measured where rows are packed: all
-/// cut them alike, before they are read. kUsage where a process would never have a micro-batch,
-/// with the value to set.
+/// open_inputs() with the rank of this process. Lengths are measured where rows are packed, because
+/// all processes must cut them alike. kUsage, with the value to set, when a process would never
+/// have a micro-batch.
 RunInputs open_shared_inputs(const recipe::Recipe& recipe, const TrainOptions& options);
 
-/// What rank 0 has read of the disk is everybody's.
+/// Sends the checkpoint that rank 0 has read to all processes.
 void share_checkpoint(dist::Ranks& ranks, std::optional<checkpoint::Checkpoint>& checkpoint);
-/// Rank 0's weights are everybody's.
+/// Sends rank 0's weights to all processes.
 void share_trainables(dist::Ranks& ranks, Run& run);
 
-/// As infer::evaluate(), of which each process computes some batches: the same records in the same
-/// order, and the same figures. `each` sees this process's own.
+/// infer::evaluate() with its batches divided among the processes: the same records in the same
+/// order, and the same figures. `each` receives the records of this process only.
 infer::EvalResult evaluate_shared(dist::Ranks& ranks, Run& run, const data::Dataset& rows,
                                   const infer::EvalOptions& options,
                                   const std::function<void(const infer::EvalRecord&)>& each);
 
-/// All samples of step `step` (from 1), read again by this process alone.
+/// All samples of step `step` (from 1), read again in this process.
 data::StepSamples read_step(const Run& run, int64_t step);
 
 }  // namespace lft::train

@@ -47,7 +47,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Steps, saves and records until the run is done or told to stop.
+/// Steps, saves and records until the run is done or stopped.
 class Trainer {
  public:
   Trainer(Run& run, RunMemory& memory, const PeakMemory& peak, const TrainOptions& options,
@@ -59,7 +59,7 @@ class Trainer {
         recipe_(run.inputs.recipe),
         options_(run_step_options(run)),
         graphs_(make_graph_passes(run)),
-        stop_behind_(options.stop_behind),
+        stop_after_step_(options.stop_after_step),
         part_done_(options.part_done),
         folder_goes_(options.folder_goes),
         files_(recipe_,
@@ -114,7 +114,7 @@ class Trainer {
     if (signal_ == 0) signal_ = agreed_signal(ranks_);
     if (signal() != 0) return stop(signal());
     const double peak = peak_.growth();
-    if (stop_behind_ == 0) return finish(peak);
+    if (stop_after_step_ == 0) return finish(peak);
     record_memory(peak);
     save_outputs(run_);
     return 0;
@@ -129,7 +129,7 @@ class Trainer {
     throw Error(error);
   }
 
-  /// What the run has done so far is finished.
+  /// Remembers the state of the run after a finished step or evaluation.
   void commit() {
     committed_ = {.metrics_bytes = files_.size(),
                   .skips = run_.skipped_samples.size(),
@@ -137,8 +137,8 @@ class Trainer {
                   .scale = run_.scaler.state()};
   }
 
-  /// Saves the last finished step without a word to the others, as it was before the next one
-  /// began: a run that resumes from it writes what that one has written again.
+  /// Saves the last finished step without an exchange, as it was before the next one began: a run
+  /// that resumes from it writes the later records again.
   void save_committed() {
     if (!ranks_.first()) return;
     drop_passes();
@@ -153,7 +153,7 @@ class Trainer {
     saved_.finish(run_.best.step);
   }
 
-  /// Before the run ends with what is not finite: a failure to save must not hide that.
+  /// Saves before the run ends with a non-finite value; a failure to save must not hide that error.
   void save_before_non_finite() {
     if (run_.state.step == 0) return;
     try {
@@ -164,14 +164,14 @@ class Trainer {
     }
   }
 
-  /// That ends the run: what this process got, or of several what they have agreed on.
+  /// The signal that ends the run: this process's own, or that agreed on by several processes.
   int signal() const { return ranks_.alone() ? requested_signal() : signal_; }
 
-  /// What this process does, for the others.
+  /// Tells the other processes what this one does.
   void at(const std::string& phase) { ranks_.at(phase); }
 
-  /// What the steps took beside what was predicted for them: for the run's largest micro-batch
-  /// where that was looked for, else for the largest of these steps. No row is measured anew.
+  /// What the steps took, with what was predicted for them: for the run's largest micro-batch
+  /// where that was looked for, else for the largest of these steps. No row is measured again.
   void record_memory(double peak) {
     const double predicted =
         plan_memory(run_.inputs, run_.worst ? *run_.worst : largest_seen()).peak;
@@ -184,8 +184,8 @@ class Trainer {
     const std::unique_ptr<data::Loader> loader = start_loader(run_.inputs, run_.state.step);
     SamplesAhead ahead(*loader);
     clock_.lap();
-    const int64_t last = stop_behind_ > 0 ? std::min(stop_behind_, run_.inputs.total_steps)
-                                          : run_.inputs.total_steps;
+    const int64_t last = stop_after_step_ > 0 ? std::min(stop_after_step_, run_.inputs.total_steps)
+                                              : run_.inputs.total_steps;
     options_.while_device_works = [&] {
       if (run_.state.step + 1 == last && !part_done_) return;
       const int64_t before = memory_.watch.live();
@@ -196,7 +196,7 @@ class Trainer {
       commit();
       at("step " + std::to_string(run_.state.step + 1) + ", reading its samples");
       data::StepSamples samples = ahead.next();
-      const WholeStep whole = whole_step(ranks_, samples, requested_signal());
+      const GlobalBatch whole = gather_global_batch(ranks_, samples, requested_signal());
       signal_ = whole.signal;
       if (signal_ != 0) break;
       note_skipped(whole);
@@ -213,7 +213,7 @@ class Trainer {
     if (part_done_ && signal() == 0) part_done_(run_.state.step, ahead.next());
   }
 
-  void take_step(data::StepSamples samples, const WholeStep& whole) {
+  void take_step(data::StepSamples samples, const GlobalBatch& whole) {
     const StepState before = run_.state;
     ahead_bytes_ = 0;
     memory_.begin("step " + std::to_string(before.step + 1), sample_ids(samples));
@@ -259,23 +259,23 @@ class Trainer {
     }
   }
 
-  /// Of several processes rank 0 reads the samples of all and looks into them; the others recover,
-  /// or hear why the run ends.
+  /// In a run of several processes rank 0 reads and examines the samples of all; the others
+  /// recover, or receive the error that ends the run.
   void answer(const NonFiniteStep& step) {
     const bool recovers = can_recover(step.before, recipe_.precision.recovery);
     if (!recovers) save_before_non_finite();
-    if (ranks_.alone()) return answer_non_finite(run_, files_, options_, step);
+    if (ranks_.alone()) return handle_non_finite_step(run_, files_, options_, step);
     at("step " + std::to_string(step.before.step + 1) + ", what was not finite");
     if (ranks_.first()) {
       const data::StepSamples samples = read_step(run_, step.before.step + 1);
       if (last_good_step_ > 0) last_good_ = read_step(run_, last_good_step_);
-      answer_non_finite(run_, files_, options_,
-                        {.samples = samples,
-                         .outcome = step.outcome,
-                         .before = step.before,
-                         .hashes = step.hashes,
-                         .last_good = last_good_,
-                         .last_good_step = last_good_step_});
+      handle_non_finite_step(run_, files_, options_,
+                             {.samples = samples,
+                              .outcome = step.outcome,
+                              .before = step.before,
+                              .hashes = step.hashes,
+                              .last_good = last_good_,
+                              .last_good_step = last_good_step_});
       last_good_.reset();
     } else if (recovers) {
       recover(run_.state, run_.optimizer, run_.scaler, recipe_.precision.lr_backoff);
@@ -297,7 +297,7 @@ class Trainer {
     }
   }
 
-  /// With what reading its images takes, in every worker at a time.
+  /// Adds the memory for reading its images in every worker at the same time.
   MicroBatchShape largest_seen() const {
     MicroBatchShape batch = seen_.largest();
     for (const int64_t index : batch.indices) {
@@ -310,8 +310,8 @@ class Trainer {
     return batch;
   }
 
-  /// The first step and every so many look at the layers' outputs on their way.
-  StepOutcome measured_step(const data::StepSamples& samples, const WholeStep& whole) {
+  /// The first step and every Nth one record the norms of the layers' outputs.
+  StepOutcome measured_step(const data::StepSamples& samples, const GlobalBatch& whole) {
     activations_.clear();
     std::optional<ObserveCalls> observe;
     if (looks_at_activations(run_.state.step + 1)) observe.emplace(activations_);
@@ -322,8 +322,8 @@ class Trainer {
 
   /// A step that did not fit is taken again with less kept: without CUDA graphs, whose memory
   /// serves nothing else, and after a recovery, whose FP32 activations are larger, as
-  /// spare_memory() says. Nothing had moved.
-  StepOutcome step_within_memory(const data::StepSamples& samples, const WholeStep& whole) {
+  /// reduce_memory_use() says. Nothing had moved.
+  StepOutcome step_within_memory(const data::StepSamples& samples, const GlobalBatch& whole) {
     while (true) {
       try {
         return measured_step(samples, whole);
@@ -332,11 +332,11 @@ class Trainer {
         if (!is_out_of_memory(error)) throw;
         if (graphs_) {
           drop_passes();
-          files_.note("going on without CUDA graphs: memory ran out with them in step " +
+          files_.note("continuing without CUDA graphs: memory ran out with them in step " +
                       std::to_string(run_.state.step + 1));
           continue;
         }
-        if (!run_.state.recovered || !spare_memory(run_.state, whole.most_rows())) throw;
+        if (!run_.state.recovered || !reduce_memory_use(run_.state, whole.most_rows())) throw;
       }
       files_.event("memory_spared", run_.state.step + 1,
                    {{"recompute", run_.state.recompute}, {"split", run_.state.split}});
@@ -348,7 +348,7 @@ class Trainer {
     }
   }
 
-  void record(const WholeStep& whole, const StepOutcome& outcome, const StepHashes& hashes,
+  void record(const GlobalBatch& whole, const StepOutcome& outcome, const StepHashes& hashes,
               const StepTimes& times) {
     run_.last_loss = outcome.loss;
     run_.tokens += outcome.tokens;
@@ -360,7 +360,7 @@ class Trainer {
     run_.watch.step(run_.optimizer, outcome.stats.norms, outcome.lr_factor, run_.state.compute);
   }
 
-  void watch_norms(const WholeStep& whole, const StepOutcome& outcome) {
+  void watch_norms(const GlobalBatch& whole, const StepOutcome& outcome) {
     const int64_t step = run_.state.step;
     const StepNorms norms{
         .step = step,
@@ -375,7 +375,7 @@ class Trainer {
     files_.warn(run_.norms.activations(rms), step);
   }
 
-  /// Of all processes' micro-batches, in a step that looks at them.
+  /// Collects the norms of all processes' micro-batches in a step that records them.
   void share_activations(int64_t step) {
     if (ranks_.alone() || !looks_at_activations(step)) return;
     const std::vector<std::string> seen = ranks_.exchange(activations_.seen().dump());
@@ -383,7 +383,7 @@ class Trainer {
     for (const std::string& each : seen) activations_.add(io::Json::parse(each));
   }
 
-  void note_skipped(const WholeStep& whole) {
+  void note_skipped(const GlobalBatch& whole) {
     for (const std::string& skipped : whole.skipped) {
       files_.note("skipped a bad sample: " + skipped);
       files_.event("sample_skipped", run_.state.step + 1, {{"sample", skipped}});
@@ -403,7 +403,7 @@ class Trainer {
     saved_.save(snapshot(run_, files_.sync()));
   }
 
-  /// The step that the run is at is on the disk.
+  /// Makes sure that the current step is on disk.
   void save_step() {
     if (saved_step_ != run_.state.step) save();
     if (ranks_.first()) saved_.finish(run_.best.step);
@@ -441,7 +441,7 @@ class Trainer {
     return stop_exit_code(signal);
   }
 
-  /// What was learnt before a sample that cannot be read is kept.
+  /// Saves the run when a sample cannot be read.
   [[noreturn]] void stop_for_data(const Error& error) {
     const std::string step = std::to_string(run_.state.step);
     files_.event("stopped", run_.state.step, {{"reason", error.what()}});
@@ -450,12 +450,13 @@ class Trainer {
     save_outputs(run_);
     write_report(/*with_answers=*/false);
     ErrorInfo info = error.info();
-    info.next += (info.next.empty() ? "" : "\n") + ("step " + step) +
-                 " is saved. With the data as it was at the start --resume goes on from it; with "
-                 "mended data another run does:\n  " +
-                 recipe::next_run_command(
-                     recipe_, "-on",
-                     {{"lora.init_from", recipe::value_text(path("checkpoints/step-" + step))}});
+    info.next +=
+        (info.next.empty() ? "" : "\n") + ("step " + step) +
+        " is saved. With the data as it was at the start, --resume continues from it; with "
+        "fixed data, this run starts from it:\n  " +
+        recipe::next_run_command(
+            recipe_, "-on",
+            {{"lora.init_from", recipe::value_text(path("checkpoints/step-" + step))}});
     throw Error(error.kind(), std::move(info));
   }
 
@@ -495,7 +496,7 @@ class Trainer {
       files_.warn("nothing_learnt", *info, run_.state.step);
   }
 
-  /// False where a signal cut the answers off, of which the report then has none.
+  /// False when a signal interrupted the answers; the report then has none.
   bool write_report(bool with_answers) {
     return write_run_report(run_, environment_,
                             {.seconds = seconds_since(start_),
@@ -505,7 +506,7 @@ class Trainer {
                              .with_answers = with_answers});
   }
 
-  /// What passes keep from step to step.
+  /// Frees what passes keep from step to step.
   void drop_passes() {
     options_.passes = nullptr;
     graphs_.reset();
@@ -526,7 +527,7 @@ class Trainer {
   const recipe::Recipe& recipe_;
   StepOptions options_;
   std::unique_ptr<GraphPasses> graphs_;  // null: none, or none any more
-  const int64_t stop_behind_;
+  const int64_t stop_after_step_;
   const std::function<void(int64_t, const data::StepSamples&)> part_done_;
   const bool folder_goes_;
   RunFiles files_;
@@ -551,15 +552,16 @@ class Trainer {
 
 /// Prints the proof that the run will train and returns it for the run's folder.
 std::string prove(Run& run) {
-  const Proof proof = prove_trainable(run.model.model, run.model.trainables, {&run.optimizer},
-                                      run.model.excluded, run.probe);
-  for (const std::string& line : proof_table(proof, /*collapsed=*/true)) print_line(line);
+  const TrainabilityReport proof = check_trainable(run.model.model, run.model.trainables,
+                                                   {&run.optimizer}, run.model.excluded, run.probe);
+  for (const std::string& line : trainability_table(proof, /*collapsed=*/true)) print_line(line);
   release_free_memory();
-  print_line(tell_first_loss(run, proof));
-  return proof_json(proof).dump(2) + "\n";
+  print_line(describe_model_start(run, proof));
+  return trainability_json(proof).dump(2) + "\n";
 }
 
-/// Says which micro-batch and how much. A recovered run spares memory in its steps where it has to.
+/// Runs the largest micro-batch once and reports its memory. A recovered run reduces memory in its
+/// steps when necessary.
 void rehearse(Run& run, RunMemory& memory, bool proved) {
   memory.begin("the rehearsal of the run's largest micro-batch");
   try {
@@ -570,7 +572,8 @@ void rehearse(Run& run, RunMemory& memory, bool proved) {
   }
 }
 
-/// All of a run that needs memory. `run` outlives it: what would fit is worked out from it.
+/// The part of a run that needs memory. `run` outlives it, because the advice after an
+/// out-of-memory error is computed from it.
 int train_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory,
                  const Restart& restart, const TrainOptions& options,
                  std::optional<checkpoint::RunLock>& lock) {

@@ -11,16 +11,16 @@
 namespace lft::train {
 
 struct TrainOptions {
-  bool resume = false;  // go on from the newest checkpoint that verifies; with none there yet,
+  bool resume = false;  // continue from the newest checkpoint that verifies; without one,
                         // start from the beginning
-  /// A test's ways in: before a step's gradients are checked, and when a checkpoint's weights are
+  /// Hooks for tests: before a step's gradients are checked, and when a checkpoint's weights are
   /// in place but not yet compared.
   std::function<void(int64_t step, Optimizer&)> gradients_ready = {};
   std::function<void(family::Model&)> restored = {};
-  /// A part of a run: with `stop_behind` > 0 it saves after that step (or the last one, where that
-  /// comes first), writes the adapter and is done, without final evaluation, gate and report.
+  /// A part of a run: with `stop_after_step` > 0 it saves after that step (or the last one, where
+  /// that comes first), writes the adapter and is done, without final evaluation, gate and report.
   /// `part_done` then gets what the step after it would train.
-  int64_t stop_behind = 0;
+  int64_t stop_after_step = 0;
   std::function<void(int64_t step, const data::StepSamples& next)> part_done = {};
   bool folder_goes = false;             // afterwards, so that the last line sends nobody to it
   dist::Ranks* ranks = &dist::alone();  // the processes of the run

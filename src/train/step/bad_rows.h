@@ -23,7 +23,7 @@ struct BadRows {
   size_t looked_at = 0;
 };
 
-/// How the step ran, beside its samples.
+/// How the step ran, without its samples.
 struct RowPasses {
   objective::ForwardContext context;  // each row runs at its micro-batch's dropout position
   std::vector<NamedTensor> parameters;

@@ -10,8 +10,8 @@
 
 namespace lft::train {
 
-/// Whether gradients of so many bytes are added so: sums that wait take as much again, several
-/// times. Those of more than a GiB on a GPU are added as they come, which is as exact, but other
+/// Whether gradients of this size are added in that order: each waiting sum takes as much memory
+/// again. Those of more than a GiB on a GPU are added as they come, which is as exact, but other
 /// numbers of processes give other bits.
 bool adds_by_tree(double bytes, at::Device device);
 

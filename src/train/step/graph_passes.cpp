@@ -1,6 +1,7 @@
 #include "src/train/step/graph_passes.h"
 
 #include <ATen/Functions.h>
+#include <ATen/ceil_div.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -15,12 +16,10 @@
 namespace lft::train {
 namespace {
 
-int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
 int64_t filled_rows(int64_t rows, int64_t tokens) {
-  return std::min(tokens, round_up(std::max<int64_t>(rows, 1), round_up((tokens + 7) / 8, 16)));
+  return std::min(tokens,
+                  at::round_up(std::max<int64_t>(rows, 1),
+                               at::round_up(at::ceil_div(tokens, int64_t{8}), int64_t{16})));
 }
 
 int64_t most_sequences(const PassLimits& limits) {
@@ -44,7 +43,7 @@ bool trains_images(const Optimizer& optimizer) {
 
 }  // namespace
 
-/// Where the staged numbers lie. Offsets depend on the shape alone.
+/// Where the staged numbers are. Offsets depend on the shape alone.
 struct GraphPasses::Inputs {
   at::Tensor streams_m, seed, starts_s1, positions_t, rows_k,
       targets_k;  // a row that only fills up has the target -1
@@ -146,7 +145,7 @@ void GraphPasses::hold_embeds(const at::Tensor& embeds_btd) {
   embeds_.narrow(1, 0, embeds_btd.size(1)).copy_(embeds_btd.detach());
 }
 
-/// What a graph holds: everything it reads and writes beside the arena keeps its place.
+/// What a graph holds: everything it reads and writes outside the arena keeps its address.
 void GraphPasses::decode(const Shape& shape, const std::vector<int64_t>& starts) {
   const Inputs in(staged_, static_cast<int64_t>(optimizer_.slots().size()), shape);
   at::Tensor embeds = embeds_.narrow(1, 0, shape.tokens).detach();

@@ -18,7 +18,7 @@ void recover(StepState& state, Optimizer& optimizer, LossScaler& scaler, double 
   apply_recovered(state, optimizer, scaler);
 }
 
-bool spare_memory(StepState& state, int64_t rows) {
+bool reduce_memory_use(StepState& state, int64_t rows) {
   if (state.recompute != 1) {
     state.recompute = 1;
     return true;

@@ -13,7 +13,7 @@ namespace lft::train {
 bool can_recover(const StepState& state, recipe::Choice<recipe::RecoveryRule> recovery);
 
 /// From the next step on: compute in FP32 (TF32 off), no loss scaling, base learning rates times
-/// `lr_backoff` (under the schedule, which goes on). The failed step counts as done, its batch is
+/// `lr_backoff` (under the schedule, which continues). The failed step counts as done, its batch is
 /// not trained again.
 void recover(StepState& state, Optimizer& optimizer, LossScaler& scaler, double lr_backoff);
 
@@ -21,9 +21,9 @@ void recover(StepState& state, Optimizer& optimizer, LossScaler& scaler, double 
 /// block, then halve the parts of a micro-batch. False when nothing is left to spare. It stays for
 /// the rest of the run.
 /// `rows`: of the step's largest micro-batch.
-bool spare_memory(StepState& state, int64_t rows);
+bool reduce_memory_use(StepState& state, int64_t rows);
 
-/// The same settings in a run that goes on after its recovery.
+/// The same settings in a run that continues after its recovery.
 void apply_recovered(const StepState& state, Optimizer& optimizer, LossScaler& scaler);
 
 }  // namespace lft::train

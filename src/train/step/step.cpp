@@ -1,6 +1,7 @@
 #include "src/train/step/step.h"
 
 #include <ATen/Functions.h>
+#include <ATen/ceil_div.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -27,20 +28,20 @@ bool can_reach(const Optimizer& optimizer, const std::vector<data::Sample>& samp
                              [](const Slot& slot) { return slot.param.scope == "llm"; });
 }
 
-/// Rows of each of the parts that a micro-batch is run in, but for the last.
-int64_t rows_of_part(int64_t rows, int64_t split) { return (rows + split - 1) / split; }
+/// Rows of each part of a split micro-batch, except the last.
+int64_t rows_of_part(int64_t rows, int64_t split) { return at::ceil_div(rows, split); }
 
-/// How many parts the micro-batches before this process's are run in.
-uint64_t parts_before(const WholeStep& whole, int64_t split) {
+/// The number of parts of all micro-batches before this process's.
+uint64_t parts_before(const GlobalBatch& whole, int64_t split) {
   int64_t parts = 0;
   for (int64_t i = 0; i < whole.first; ++i) {
     const int64_t rows = whole.rows[static_cast<size_t>(i)], each = rows_of_part(rows, split);
-    parts += (rows + each - 1) / each;
+    parts += at::ceil_div(rows, each);
   }
   return static_cast<uint64_t>(parts);
 }
 
-/// A micro-batch in the parts that are run one by one.
+/// Splits a micro-batch into parts that are run one after the other.
 std::vector<std::vector<data::Sample>> parts_of(const std::vector<data::Sample>& micro,
                                                 int64_t split) {
   std::vector<std::vector<data::Sample>> parts;
@@ -66,7 +67,8 @@ at::Tensor sums_by_source(const std::vector<data::Sample>& rows, const at::Tenso
   return at::mv(ops::copy_to_device(is_of_sk, logprobs_k.device()), logprobs_k.to(at::kDouble));
 }
 
-/// In host memory once the host has waited for the device; nobody waits here.
+/// A copy in host memory, complete once the host has synchronised with the device. Does not block
+/// the host.
 at::Tensor sent_to_host(const at::Tensor& on_device) {
   if (!on_device.defined() || on_device.is_cpu()) return on_device;
   const bool pinned = ops::runs_kernels(on_device.device());
@@ -78,9 +80,9 @@ at::Tensor sent_to_host(const at::Tensor& on_device) {
 /// This process's micro-batches, forward and backward.
 class MicroBatches {
  public:
-  MicroBatches(const Learner& learner, const StepOptions& options,
+  MicroBatches(const TrainState& train_state, const StepOptions& options,
                const objective::ForwardContext& context, bool recovered)
-      : learner_(learner),
+      : train_state_(train_state),
         passes_(recovered || !options.objective->sums_tokens() ? nullptr : options.passes),
         ranks_(*options.ranks),
         sources_(options.sources),
@@ -89,7 +91,7 @@ class MicroBatches {
   /// Those without a supervised token contribute exactly nothing and are not run.
   Passes run(const data::StepSamples& samples, int64_t split) {
     const int64_t cut = samples.cut > 0 ? samples.cut : std::ssize(samples.micro);
-    GradientTree tree(learner_.optimizer.flat_gradients(),
+    GradientTree tree(train_state_.optimizer.flat_gradients(),
                       share_of(cut, ranks_.rank(), ranks_.size()));
     for (size_t i = 0; i < samples.micro.size(); ++i) {
       const std::vector<data::Sample>& micro = samples.micro[i];
@@ -116,7 +118,7 @@ class MicroBatches {
     at::Tensor logprobs;
     if (sources_ > 1) context.logprobs = &logprobs;
     if (supervised_tokens(rows) == 0) return;
-    const auto& [model, optimizer, scaler, schedule] = learner_;
+    const auto& [model, optimizer, scaler, schedule] = train_state_;
     const bool reaches = can_reach(optimizer, rows);
     at::Tensor loss;
     try {
@@ -139,7 +141,7 @@ class MicroBatches {
     if (logprobs.defined()) result_.by_source.push_back(sums_by_source(rows, logprobs, sources_));
   }
 
-  const Learner& learner_;
+  const TrainState& train_state_;
   PassRunner* const passes_;
   const dist::Ranks& ranks_;
   const int64_t sources_;
@@ -147,21 +149,21 @@ class MicroBatches {
   Passes result_;
 };
 
-/// Over all processes.
+/// The loss over all processes.
 struct WholeLoss {
   at::Tensor loss;       // undefined where nothing that is trained was reached
   at::Tensor by_source;  // total_by_source()
 };
 
-/// The gradients are summed up.
-WholeLoss run_all(const Learner& learner, const StepOptions& options, MicroBatches& own,
+/// Runs all passes and sums the gradients.
+WholeLoss run_all(const TrainState& train_state, const StepOptions& options, MicroBatches& own,
                   const data::StepSamples& samples, const StepState& state) {
   Passes passes;
   if (options.ranks->alone()) {  // the host need not wait for the loss
     passes = own.run(samples, state.split);
     const at::Tensor loss = total_loss(passes);
     if (loss.defined() && options.gradients_ready)
-      options.gradients_ready(state.step + 1, learner.optimizer);
+      options.gradients_ready(state.step + 1, train_state.optimizer);
     return {loss, total_by_source(passes)};
   }
   std::exception_ptr failed;
@@ -169,18 +171,18 @@ WholeLoss run_all(const Learner& learner, const StepOptions& options, MicroBatch
   try {
     passes = own.run(samples, state.split);
     if (passes.reached && options.gradients_ready)
-      options.gradients_ready(state.step + 1, learner.optimizer);
+      options.gradients_ready(state.step + 1, train_state.optimizer);
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;
     failed = std::current_exception();
   }
   options.ranks->at("step " + std::to_string(state.step + 1) + ", its update");
-  const at::Tensor loss = share_passes(*options.ranks, passes, failed, learner.optimizer);
-  learner.scaler.seed();  // also where this process had nothing to run
+  const at::Tensor loss = share_passes(*options.ranks, passes, failed, train_state.optimizer);
+  train_state.scaler.seed();  // also where this process had nothing to run
   return {loss, total_by_source(passes)};
 }
 
-std::vector<SourceLoss> source_losses(const at::Tensor& by_source, const WholeStep& whole) {
+std::vector<SourceLoss> source_losses(const at::Tensor& by_source, const GlobalBatch& whole) {
   std::vector<SourceLoss> losses;
   if (!by_source.defined()) return losses;
   for (size_t i = 0; i < whole.supervised_of.size(); ++i) {
@@ -201,7 +203,7 @@ StepOutcome skip(StepOutcome outcome, StepState& state, const std::string& reaso
   return outcome;
 }
 
-/// What the check's finding means for the run.
+/// Turns the result of the gradient check into the outcome of the step.
 void conclude(StepOutcome& outcome, const LossScaler& scaler, StepState& state) {
   if (!outcome.stats.found_inf) {
     ++state.step;
@@ -246,14 +248,15 @@ objective::ForwardContext step_context(const StepOptions& options, const StepSta
           .objective = options.objective};
 }
 
-StepOutcome train_step(const Learner& learner, const StepOptions& options,
+StepOutcome train_step(const TrainState& train_state, const StepOptions& options,
                        const data::StepSamples& samples, StepState& state) {
-  return train_step(learner, options, samples, whole_step(samples), state);
+  return train_step(train_state, options, samples, global_batch_of(samples), state);
 }
 
-StepOutcome train_step(const Learner& learner, const StepOptions& options,
-                       const data::StepSamples& samples, const WholeStep& whole, StepState& state) {
-  const auto& [model, optimizer, scaler, schedule] = learner;
+StepOutcome train_step(const TrainState& train_state, const StepOptions& options,
+                       const data::StepSamples& samples, const GlobalBatch& whole,
+                       StepState& state) {
+  const auto& [model, optimizer, scaler, schedule] = train_state;
   StepOutcome outcome;
   outcome.lr_factor = schedule.factor(state.scheduled);
   outcome.lr = optimizer.groups().front().lr * outcome.lr_factor;
@@ -261,13 +264,13 @@ StepOutcome train_step(const Learner& learner, const StepOptions& options,
   outcome.supervised = whole.supervised;
   outcome.tokens = whole.tokens;
   optimizer.zero_gradients();
-  optimizer.keep_shadows(state.compute);
+  optimizer.refresh_copies(state.compute);
   if (outcome.supervised == 0) return skip(std::move(outcome), state, "no supervised token");
   objective::ForwardContext context = step_context(options, state);
   context.normaliser = options.objective->normaliser(whole.counts());
   context.dropout->micro_batch = parts_before(whole, state.split);
-  MicroBatches own(learner, options, context, state.recovered);
-  const auto [loss, device_by_source] = run_all(learner, options, own, samples, state);
+  MicroBatches own(train_state, options, context, state.recovered);
+  const auto [loss, device_by_source] = run_all(train_state, options, own, samples, state);
   if (!loss.defined()) return skip(std::move(outcome), state, "no image for what is trained");
 
   // Machines of several kinds may differ in the last bit of a norm: rank 0's finding is that of

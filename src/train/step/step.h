@@ -11,32 +11,32 @@
 #include "src/train/optim/loss_scaler.h"
 #include "src/train/optim/optimizer.h"
 #include "src/train/optim/schedule.h"
-#include "src/train/step/whole_step.h"
+#include "src/train/step/global_batch.h"
 
 namespace lft::train {
 
-/// What moves from step to step beside weights, moments and the loss scale. Plain data; a
-/// checkpoint holds all of it.
+/// What changes from step to step in addition to weights, moments and the loss scale. Plain data;
+/// a checkpoint contains all of it.
 struct StepState {
   int64_t step = 0;          // global batches consumed, skipped ones counted: the next is step + 1
   int64_t scheduled = 0;     // what the schedule counts: updates and the recovery
   int64_t skips_in_row = 0;  // FP16 steps skipped since the last update
   bool recovered = false;    // the one FP32 recovery is used up
   double lr_factor = 1;      // what the recovery multiplied the base learning rates by
-  int64_t recompute = 0;     // activation checkpointing: every how manyeth block, 0: none
+  int64_t recompute = 0;     // activation checkpointing: every Nth block, 0: none
   int64_t split = 1;         // parts of a micro-batch that are run one by one
   at::ScalarType compute = at::kFloat;
 };
 
-/// A model and what moves it.
-struct Learner {
+/// A model and everything that an optimizer step changes or reads.
+struct TrainState {
   family::Model& model;
   Optimizer& optimizer;
   LossScaler& scaler;
   const Schedule& schedule;
 };
 
-/// Runs micro-batches in a way of its own, in the place of autograd's.
+/// Runs the passes of micro-batches instead of autograd.
 class PassRunner {
  public:
   virtual ~PassRunner() = default;
@@ -56,7 +56,7 @@ struct StepOptions {
   uint64_t seed = 42;                // of the dropout masks
   bool offload_activations = false;  // inputs of recomputed blocks wait in host memory
   std::function<void(int64_t step, Optimizer&)> gradients_ready =
-      {};  // before the check, of this process's micro-batches; a test's way in
+      {};  // before the check, of this process's micro-batches; a hook for tests
   dist::Ranks* ranks = &dist::alone();  // the processes that share the step
   /// The update is launched and the host has not yet waited for what the step found: what it does
   /// here the device does not wait for. Throws nothing.
@@ -96,10 +96,11 @@ constexpr int64_t kMostSkipsInRow =
 /// buffer. Micro-batches are added in the order of src/base/sum_tree.h. Of several processes each
 /// runs its own, and all come to the same end: `whole` is of them all, and so are the outcome and
 /// what moves. Memory that one lacks is OutOfMemoryElsewhere in the others.
-StepOutcome train_step(const Learner& learner, const StepOptions& options,
-                       const data::StepSamples& samples, const WholeStep& whole, StepState& state);
+StepOutcome train_step(const TrainState& train_state, const StepOptions& options,
+                       const data::StepSamples& samples, const GlobalBatch& whole,
+                       StepState& state);
 /// The same in one process.
-StepOutcome train_step(const Learner& learner, const StepOptions& options,
+StepOutcome train_step(const TrainState& train_state, const StepOptions& options,
                        const data::StepSamples& samples, StepState& state);
 
 /// The context of the passes of the step that follows `state`; micro-batch and normaliser are the

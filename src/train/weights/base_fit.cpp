@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/base/numeric.h"
 #include "src/base/text.h"
 
 namespace lft::train {
@@ -156,7 +157,7 @@ bool fits_transposed(const Fit& fit, double usual) {
           fit.as_is < 0.5 * std::min(usual, fit.turned()));
 }
 
-/// How well a matrix's side that lies on the residual stream fits the other layers': their
+/// How well a matrix's side on the residual stream fits the other layers': their
 /// profiles, added up. 0 where there are none.
 double outer_fit(const StatsByName& stats, const Side& side, const std::vector<std::string>& names,
                  const std::string& name) {
@@ -236,7 +237,7 @@ std::vector<Suspicion> odd_fits(const TowerNames& tower, const StatsByName& stat
       for (const Fit& other : fits) {
         if (&other != &fit) others.push_back(fisher(other.as_is));
       }
-      const double usual = std::tanh(median_of(others));
+      const double usual = std::tanh(median(others));
       const double least = std::max(kChances * chance_of_fit(fit),
                                     others.size() > 2 ? kSpreads * spread_of(others) : 0);
       if (fits_transposed(fit, others.size() >= 2 ? usual : 0)) {

@@ -27,7 +27,7 @@ constexpr double kBetter = 1.25, kClearly = 8;  // times the agreement as it is,
 constexpr char kTokenTable[] = "language_model.model.embed_tokens.weight";
 constexpr char kLmHead[] = "language_model.lm_head.weight";
 
-/// [tokens, width] of rows spread evenly, or of those that stand `shift` rows after them.
+/// [tokens, width] of rows spread evenly, or of those `shift` rows after them.
 at::Tensor table_rows(const hf::ModelDir& dir, const std::string& name, int64_t tokens,
                       int64_t shift = 0) {
   const hf::ModelDir::Place& place = dir.tensors.at(name);

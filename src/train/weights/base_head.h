@@ -9,7 +9,7 @@ namespace lft::train {
 
 struct HeadFit {
   std::vector<Suspicion> suspicions;
-  std::string not_judged;  // why, where nothing could be told
+  std::string not_judged;  // the reason when no judgement was possible
 };
 /// Of about a thousand tokens spread over the vocabulary.
 HeadFit head_fit(const hf::ModelDir& dir);

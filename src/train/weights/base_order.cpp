@@ -16,6 +16,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "src/base/numeric.h"
 #include "src/base/text.h"
 #include "src/hf/weights.h"
 
@@ -180,7 +181,7 @@ std::vector<LayerPlaces> cycles_of(const LayerPlaces& order) {
   return cycles;
 }
 
-/// Pairs that stand the wrong way round unless the places of the cycle are filled as in `order`.
+/// Pairs in the wrong order unless the places of the cycle are filled as in `order`.
 struct Inversions {
   double mean = 0, share = 0, strongest = 0;
   int64_t count = 0;
@@ -209,7 +210,7 @@ Inversions inversions(const Couplings& couplings, const LayerPlaces& order,
   return found;
 }
 
-/// What the tower shows once its layers stand in the best order.
+/// What the tower shows once its layers are in the best order.
 struct OrderShown {
   double usual = 0, spread = 0, share = 0;
   size_t pairs = 0;
@@ -230,7 +231,7 @@ OrderShown shown_by(const Couplings& couplings, const LayerPlaces& order) {
   }
   shown.pairs = pairs.size();
   shown.share /= static_cast<double>(pairs.size());
-  shown.usual = median_of(pairs);
+  shown.usual = median(pairs);
   shown.spread = spread_of(pairs);
   const auto positive = std::count_if(pairs.begin(), pairs.end(), [](double x) { return x > 0; });
   shown.large = shown.usual >= kShownOrder && 4 * positive >= 3 * std::ssize(pairs);
@@ -282,7 +283,7 @@ LayerOrder layer_order(const TowerNames& tower, const hf::ModelDir& dir, const S
     result.suspicions.push_back(
         {.weight = 2500,
          .name = layer_names(tower, cycle),
-         .what = cycle.size() == 2 ? "look swapped" : "do not stand in the order of training",
+         .what = cycle.size() == 2 ? "look swapped" : "are not in the order of training",
          .found = "what they write fits the layers before them better than those after, by " +
                   format_number(-odd.mean, "%.2f") + " on average",
          .neighbours = "in the right order pairs of the " + tower.label +

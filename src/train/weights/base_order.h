@@ -1,4 +1,4 @@
-// Whether the layers of a tower stand in the order that they were trained in.
+// Whether the layers of a tower are in the order that they were trained in.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,7 +9,7 @@ namespace lft::train {
 
 struct LayerOrder {
   std::vector<Suspicion> suspicions;
-  std::string not_judged;  // why, where nothing could be told
+  std::string not_judged;  // the reason when no judgement was possible
 };
 /// Holds a few vectors of the residual stream's width for every matrix of the tower.
 LayerOrder layer_order(const TowerNames& tower, const hf::ModelDir& dir, const StatsByName& stats);

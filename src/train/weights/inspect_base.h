@@ -9,11 +9,11 @@ namespace lft::train {
 
 struct BaseReport {
   std::string path;
-  int64_t tensors = 0, values = 0;      // that were looked at
+  int64_t tensors = 0, values = 0;      // that were checked
   std::vector<Suspicion> suspicions;    // the oddest first
-  std::vector<std::string> not_judged;  // what could not be told, each with the reason
+  std::vector<std::string> not_judged;  // checks that were not possible, each with the reason
 };
-/// Reads a tensor at a time. kInput where the folder holds no model of ours.
+/// Reads a tensor at a time. kInput when the folder contains no supported model.
 BaseReport inspect_base(const std::string& path);
 
 std::vector<std::string> base_lines(const BaseReport& report);

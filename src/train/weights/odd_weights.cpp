@@ -134,7 +134,7 @@ void copies(const StatsByName& stats, std::vector<Suspicion>& found) {
   }
 }
 
-/// Whether the first names the second, or a layer or tower that it lies in.
+/// Whether the first names the second, or a layer or tower that contains it.
 bool covers(const Suspicion& first, const std::string& name) {
   const size_t begin = first.name.find('('), end = first.name.find("*)");
   const std::string covered =

@@ -24,14 +24,15 @@ void sort_suspicions(std::vector<Suspicion>& suspicions);
 void add_unless_named(std::vector<Suspicion>& all, const std::vector<Suspicion>& more);
 /// The `next` of a finding that may be damage or a property of a sound model.
 extern const char* const kCompare;
-/// What is said of weights that training has not changed.
+/// The finding about weights that training has not changed.
 extern const char* const kLooksRandom;
 
 /// Values that are not finite, tensors, rows and columns that hold one number only, copies.
 std::vector<Suspicion> odd_values(const StatsByName& stats);
 /// Tensors, rows, columns and single values of another scale than their kind.
 std::vector<Suspicion> odd_scales(const StatsByName& stats);
-/// Towers, layers and tensors that look as an initialisation leaves them, beside trained ones.
+/// Towers, layers and tensors that look as an initialisation leaves them, unlike others that are
+/// trained.
 std::vector<Suspicion> as_initialised(const family::ModelConfig& config, const StatsByName& stats);
 /// All of these, sorted; of what a layer or a tower holds nothing where the whole is named first.
 std::vector<Suspicion> odd_weights(const family::ModelConfig& config, const StatsByName& stats);
@@ -39,7 +40,7 @@ std::vector<Suspicion> odd_weights(const family::ModelConfig& config, const Stat
 /// The same from a sample of each tensor's rows. A tensor that looks odd in it is read whole, with
 /// those of its kind, and judged again: nothing is said that all of its values do not show.
 std::vector<Suspicion> sampled_suspicions(const hf::ModelDir& dir);
-/// What `lft check` and `lft train` say of the base that the run trains on, in at most a few lines.
+/// The warnings of `lft check` and `lft train` about the base, in at most a few lines.
 /// A random projector that the run trains whole is none of it.
 std::vector<std::string> base_warnings(const RunInputs& inputs);
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/base/numeric.h"
 #include "src/base/text.h"
 #include "src/train/weights/odd_weights.h"
 
@@ -75,7 +76,7 @@ struct TowerJudged {
   double median_shown() const {
     std::vector<double> all;
     for (const auto& [kind, values] : shown) all.insert(all.end(), values.begin(), values.end());
-    return median_of(all);
+    return median(all);
   }
 };
 
@@ -158,7 +159,7 @@ void within_tower(const TowerJudged& tower, const StatsByName& stats,
     // A quarter of the kind at most, so that three others at least are trained.
     if (4 * random_of_kind[kind.kind] > tower.names.count) continue;
     const auto kin = tower.shown.find(kind.kind);
-    if (kin == tower.shown.end() || median_of(kin->second) < kClearlyTrained) continue;
+    if (kin == tower.shown.end() || median(kin->second) < kClearlyTrained) continue;
     found.push_back(random_suspicion(50, name, evenness_text(stats.at(name)),
                                      "those of the other layers are not"));
   }

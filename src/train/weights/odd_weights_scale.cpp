@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/base/numeric.h"
 #include "src/base/text.h"
 #include "src/train/weights/odd_weights.h"
 
@@ -32,7 +33,7 @@ bool is_bias(const std::string& name) { return name.ends_with(".bias"); }
 double usual_row_norm(const std::string& name, const TensorStats& one) {
   std::vector<double> squares = one.row_squares;
   if (!name.ends_with("embed_tokens.weight") && !name.ends_with("lm_head.weight"))
-    return std::sqrt(median_of(squares));
+    return std::sqrt(median(squares));
   const auto upper = squares.begin() + std::ssize(squares) * 9 / 10;
   std::nth_element(squares.begin(), upper, squares.end());
   return std::sqrt(*upper);
@@ -55,7 +56,7 @@ double trend_at(const std::vector<KinScale>& kin, int64_t layer) {
   std::vector<double> nearest;
   for (size_t i = 0; i < std::min(kNearest, others.size()); ++i)
     nearest.push_back(others[i].log_rms);
-  return median_of(nearest);
+  return median(nearest);
 }
 
 Suspicion other_scale(const std::string& name, double rms, double others, const std::string& of) {
@@ -80,7 +81,7 @@ void against_kind(const std::vector<KinScale>& kin, bool matrix, std::vector<Sus
     for (const KinScale& other : kin) {
       if (other.layer != one.layer) others.push_back(other.log_rms);
     }
-    const double usual = median_of(others), away = one.log_rms - usual;
+    const double usual = median(others), away = one.log_rms - usual;
     const bool end = one.layer < 2 || one.layer == last;
     const double factor = !matrix ? kVectorFactor : end ? kEndFactor : kBetweenFactor;
     if (std::abs(away) < std::max(factor, kScaleSpreads * spread_of(others))) continue;
@@ -121,7 +122,7 @@ void odd_lines(const std::string& name, const TensorStats& one, std::vector<Susp
   const double row_norm = std::sqrt(one.row_squares[static_cast<size_t>(row)]);
   const double column_norm = std::sqrt(one.column_squares[static_cast<size_t>(column)]);
   const double usual_row = usual_row_norm(name, one);
-  const double usual_column = std::sqrt(median_of(one.column_squares));
+  const double usual_column = std::sqrt(median(one.column_squares));
   const double usual = usual_row / std::sqrt(static_cast<double>(one.columns));
   // Of a sample the row's number is not the tensor's.
   const std::string where = one.whole() ? " in row " + std::to_string(row) : "";
@@ -147,7 +148,7 @@ std::vector<Suspicion> odd_scales(const StatsByName& stats) {
     kinds[kind.kind].push_back({name, kind.layer, std::log(rms)});
     if (one.rows > 1) matrices.push_back(std::log(rms));
   }
-  const double usual = median_of(matrices);
+  const double usual = median(matrices);
   std::vector<Suspicion> found;
   for (auto& [kind, kin] : kinds) {
     std::sort(kin.begin(), kin.end(),

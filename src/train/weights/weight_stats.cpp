@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/base/numeric.h"
 #include "src/hf/weights_load.h"
 
 namespace lft::train {
@@ -176,22 +177,11 @@ std::vector<TowerNames> towers_of(const family::ModelConfig& config) {
   return {names_of(layout.vision), names_of(layout.decoder)};
 }
 
-double median_of(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const size_t middle = values.size() / 2;
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(middle), values.end());
-  const double upper = values[middle];
-  if (values.size() % 2 == 1) return upper;
-  return (upper +
-          *std::max_element(values.begin(), values.begin() + static_cast<int64_t>(middle))) /
-         2;
-}
-
 double spread_of(const std::vector<double>& values) {
-  const double middle = median_of(values);
+  const double middle = median(values);
   std::vector<double> distances;
   for (const double value : values) distances.push_back(std::abs(value - middle));
-  return 1.4826 * median_of(distances);
+  return 1.4826 * median(distances);
 }
 
 }  // namespace lft::train

@@ -28,8 +28,8 @@ struct TensorStats {
 };
 using StatsByName = std::map<std::string, TensorStats>;  // by canonical name
 
-/// Of rows spread evenly over the tensor, so many that there are about `most_elements` (0: of all).
-/// Holds a piece of the tensor at a time.
+/// Of rows spread evenly over the tensor; their number is chosen so that there are about
+/// `most_elements` (0: of all). Holds a piece of the tensor at a time.
 TensorStats tensor_stats(const hf::ModelDir& dir, const std::string& name, int64_t most_elements);
 /// Of every tensor that the model's output depends on.
 StatsByName used_tensor_stats(const hf::ModelDir& dir, int64_t most_elements);
@@ -60,7 +60,6 @@ struct TowerNames {
 /// The vision tower and the decoder.
 std::vector<TowerNames> towers_of(const family::ModelConfig& config);
 
-double median_of(std::vector<double> values);  // 0 of none
 /// 1.4826 times the median distance from the median: the standard deviation where they are normal.
 double spread_of(const std::vector<double>& values);
 

@@ -343,7 +343,7 @@ TEST_F(OverfitTest, TheBatchIsTheFirstOfTheOrderAndReachesWhatIsTrained) {
 }
 
 TEST_F(OverfitTest, AFolderInsideTheModelIsRefused) {
-  EXPECT_LFT_ERROR(ErrorKind::kUsage, "lies inside the input",
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "is inside the input",
                    overfit(run_.recipe("out"), {.out = run_.model() + "/x"}));
 }
 

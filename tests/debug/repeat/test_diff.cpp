@@ -79,7 +79,7 @@ TEST_F(Diff, ARepeatedRunDoesNotPart) {
 
 TEST_F(Diff, AShorterRunIsComparedAsFarAsItGoes) {
   Recipe part = base("part");
-  const std::string b = train_quietly(part, {.stop_behind = 2});
+  const std::string b = train_quietly(part, {.stop_after_step = 2});
   const RunDiff diff = diff_runs(a(), b);
   EXPECT_EQ(diff.step, 0);
   EXPECT_EQ(diff.compared, 2);

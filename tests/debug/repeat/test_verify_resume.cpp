@@ -36,7 +36,7 @@ class VerifyResume : public ::testing::Test {
              const std::function<void(TrainOptions&)>& plant = {}) {
     return verify_resume(recipe, {.steps = steps, .run_part = [&](const RunPart& part) {
                                     TrainOptions options{.resume = part.resume,
-                                                         .stop_behind = part.stop_behind};
+                                                         .stop_after_step = part.stop_after_step};
                                     if (plant && part.resume) plant(options);
                                     PartEnd end;
                                     options.part_done = [&](int64_t step, const StepSamples& next) {
@@ -94,7 +94,7 @@ TEST_F(VerifyResume, AHealthyRecipeIsIdenticalAndTheHashesAreThoseOfARun) {
   ASSERT_EQ(
       train::train(
           elsewhere,
-          {.stop_behind = 6,
+          {.stop_after_step = 6,
            .part_done = [&](int64_t, const StepSamples& samples) { next = sample_ids(samples); }}),
       0);
   EXPECT_EQ(item(issued, "adapter/adapter_model.safetensors")->at("sha256"),
@@ -232,7 +232,7 @@ TEST_F(VerifyResume, AFailureOrAStopOfAPartEndsIt) {
   bad.data.train = run_.dir().file("nothing.json");
   EXPECT_LFT_ERROR(ErrorKind::kInput, "nothing.json", verify(bad, 1));
   const auto stopped = [](const RunPart& part) {
-    return PartEnd{.exit_code = part.resume ? 75 : 0, .step = part.stop_behind, .next_ids = {}};
+    return PartEnd{.exit_code = part.resume ? 75 : 0, .step = part.stop_after_step, .next_ids = {}};
   };
   EXPECT_EQ(verify_resume(recipe(), {.steps = 1, .run_part = stopped}), 75);
   EXPECT_FALSE(fs::exists(run_.dir().file("out.resume-certificate.json")));

@@ -44,8 +44,8 @@ PlantedBug in_graph(const std::string& name, const std::string& planted,
             Model model;
             if (planted) plant(model);
             return tell("", [&] {
-              Proof proof = prove_trainable(model.model, model.trainables, {model.optimizer.get()},
-                                            {}, model.probe);
+              TrainabilityReport proof = check_trainable(model.model, model.trainables,
+                                                         {model.optimizer.get()}, {}, model.probe);
               prove_second_step(model.model, model.trainables, model.probe, proof);
               return 0;
             });

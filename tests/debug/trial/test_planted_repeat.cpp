@@ -274,13 +274,13 @@ std::vector<PlantedBug> in_resumptions() {
              const TinyRun run;
              const auto part = [&](const RunPart& part) {
                if (!planted || !part.resume) return train_part(part);
-               PartEnd end{.exit_code = 0, .step = part.stop_behind, .next_ids = {}};
+               PartEnd end{.exit_code = 0, .step = part.stop_after_step, .next_ids = {}};
                const auto lose = [](int64_t, Optimizer& optimizer) {
                  for (Slot& slot : optimizer.slots()) slot.moment("exp_avg").zero_();
                };
                train::train(part.recipe, {.resume = true,
                                           .gradients_ready = lose,
-                                          .stop_behind = part.stop_behind,
+                                          .stop_after_step = part.stop_after_step,
                                           .part_done = [&](int64_t, const StepSamples& next) {
                                             end.next_ids = sample_ids(next);
                                           }});

@@ -64,9 +64,9 @@ PlantedBug in_ownership(const std::string& name, const std::string& planted,
             proven.adapt({"llm:q_proj"}, {"projector"});
             if (planted) plant(proven);
             return tell("", [&] {
-              const Proof proof = prove_trainable(proven.model, proven.trainables,
-                                                  proven.optimizers(), {}, proven.probe);
-              for (const std::string& line : proof_table(proof, /*collapsed=*/true))
+              const TrainabilityReport proof = check_trainable(
+                  proven.model, proven.trainables, proven.optimizers(), {}, proven.probe);
+              for (const std::string& line : trainability_table(proof, /*collapsed=*/true))
                 print_line(line);
               return 0;
             });
@@ -192,7 +192,7 @@ std::vector<PlantedBug> in_owners() {
             proven.trainables = held;
           }),
       in_ownership("TwoOptimizersOfOneTensor", "a second optimizer over the last trainable",
-                   {"two owners", "group 2/base",
+                   {"two optimizer groups own", "group 2/base",
                     "language_model.model.layers.1.self_attn.q_proj.lora_B.weight"},
                    [](Proven& proven) {
                      const std::vector<Trainable> shared = {proven.trainables.back()};

@@ -94,8 +94,8 @@ TEST_F(GraphCacheTest, MemoryThatRunsOutTakesOneGraphAndNoBit) {
       expect_all(last_, x, name);
     }
     const std::vector<std::string> notes = cache_->take_notes();
-    EXPECT_EQ(count(notes, "going on without"), 1) << name;
-    EXPECT_EQ(count(notes, "going on without the CUDA graph of first: "), 1) << name;
+    EXPECT_EQ(count(notes, "continuing without"), 1) << name;
+    EXPECT_EQ(count(notes, "continuing without the CUDA graph of first: "), 1) << name;
     EXPECT_EQ(count(notes, "CUDA graph 1 (of at most 16): second"),
               stage == Stage::kLaterReplay ? 0 : 1)
         << name;
@@ -114,7 +114,7 @@ TEST_F(GraphCacheTest, MemoryThatRunsOutInTheComparisonKeepsWhatThePassGave) {
     for (const float x : {1, 2})
       add("adder", sum, x, /*stray_call=*/3, off);  // the replay of the proof
     expect_all(sum, 7 + (stage == Stage::kNone ? off : 0), "sum");
-    EXPECT_EQ(count(cache_->take_notes(), "going on without the CUDA graph of adder"),
+    EXPECT_EQ(count(cache_->take_notes(), "continuing without the CUDA graph of adder"),
               stage == Stage::kNone ? 0 : 1);
   }
 }
@@ -170,7 +170,7 @@ TEST_F(GraphCacheTest, AReplayThatGivesSomethingElseEndsAllGraphs) {
   const std::vector<std::string> notes = cache_->take_notes();
   ASSERT_EQ(notes.size(), 1u);
   EXPECT_EQ(notes[0],
-            "going on without CUDA graphs (moody): a replay does not give what the pass gave");
+            "continuing without CUDA graphs (moody): a replay does not give what the pass gave");
 }
 
 TEST_F(GraphCacheTest, OfValuesThatAreNotFiniteNothingIsProven) {

@@ -50,7 +50,7 @@ class MemoryPlanTest : public ::testing::Test {
     const auto second = [](int64_t step, Optimizer&) {
       if (step == 1) CountingAllocator::reset_peak();
     };
-    EXPECT_EQ(train::train(recipe, {.gradients_ready = second, .stop_behind = 2}), 0);
+    EXPECT_EQ(train::train(recipe, {.gradients_ready = second, .stop_after_step = 2}), 0);
     return static_cast<double>(CountingAllocator::peak());
   }
   /// Without what no tensor holds.

@@ -112,7 +112,7 @@ int64_t tiny_ops_of(const Way& way) {
   std::vector<Trainable> trainables = make_trainable(*layer, {});
   Optimizer optimizer(trainables, param_groups(trainables, 1e-3, -1), make_adamw({}));
   optimizer.zero_gradients();
-  if (way.kept) optimizer.keep_shadows(at::kBFloat16);
+  if (way.kept) optimizer.refresh_copies(at::kBFloat16);
   const at::Tensor angles = at::rand({1, 24, 16});
   LlamaPass pass;
   pass.rotation = {angles.cos(), angles.sin()};

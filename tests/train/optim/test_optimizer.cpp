@@ -202,7 +202,7 @@ TEST(AdamW, UpdatesWriteTheShadowsWhereverTheMomentsAre) {
       Optimizer optimizer(trainables, param_groups(trainables, 0.1, -1),
                           find_rule(rule).make({.weight_decay = 0.1}), storage);
       optimizer.zero_gradients();
-      optimizer.keep_shadows(dtype);
+      optimizer.refresh_copies(dtype);
       expect_shadows(trainables, dtype, 1.7);
       const at::Tensor before = trainables[0].shadow->kept(dtype).clone();
       for (const Trainable& trainable : trainables) trainable.tensor.grad().fill_(1);
@@ -210,7 +210,7 @@ TEST(AdamW, UpdatesWriteTheShadowsWhereverTheMomentsAre) {
       expect_shadows(trainables, dtype, 1.7);
       EXPECT_FALSE(at::equal(trainables[0].shadow->kept(dtype), before));
       const at::Tensor place = trainables[0].shadow->kept(dtype);
-      optimizer.keep_shadows(dtype);
+      optimizer.refresh_copies(dtype);
       EXPECT_TRUE(trainables[0].shadow->kept(dtype).is_same(place))
           << "a graph would read another place";
 
@@ -229,7 +229,7 @@ TEST(AdamW, WhatElseWritesAMasterLeavesNoStaleShadow) {
   const std::vector<Trainable> trainables = shadowed(2);
   Optimizer optimizer(trainables, param_groups(trainables, 0.1, -1), make_adamw({}));
   optimizer.zero_gradients();
-  optimizer.keep_shadows(at::kBFloat16);
+  optimizer.refresh_copies(at::kBFloat16);
   const at::NoGradGuard no_grad;
   at::Tensor(trainables[0].tensor).fill_(3);  // a checkpoint, a test, whatever
   EXPECT_FALSE(trainables[0].shadow->kept(at::kBFloat16).defined());
@@ -241,9 +241,9 @@ TEST(AdamW, WhatElseWritesAMasterLeavesNoStaleShadow) {
   optimizer.commit(false);
   expect_shadows(trainables, at::kBFloat16, 2);
   at::Tensor(trainables[1].tensor).fill_(5);
-  optimizer.keep_shadows(at::kBFloat16);
+  optimizer.refresh_copies(at::kBFloat16);
   expect_shadows(trainables, at::kBFloat16, 2);
-  optimizer.keep_shadows(at::kFloat);  // the recovery
+  optimizer.refresh_copies(at::kFloat);  // the recovery
   for (const Trainable& trainable : trainables) EXPECT_FALSE(trainable.shadow->place().defined());
 }
 

@@ -159,7 +159,7 @@ TEST_P(Rules, ThePlanCountsTheBytesThatASlotKeeps) {
 TEST_P(Rules, ShadowsFollowTheirMasters) {
   const std::vector<Trainable> list = trained();
   Optimizer optimizer = make(list);
-  optimizer.keep_shadows(at::kBFloat16);
+  optimizer.refresh_copies(at::kBFloat16);
   const auto expect_fresh = [&](const char* when) {
     for (const Trainable& each : list) {
       if (!each.shadow) continue;

@@ -31,7 +31,7 @@ using ProofTest = test::ProofFixture;
 
 TEST_F(ProofTest, OneRowAModuleWithTheNormsOfAPlainBackwardPass) {
   adapt({"llm:all-linear"}, {"projector"}, /*projector_lr=*/3e-3);
-  const Proof proof = prove();
+  const TrainabilityReport proof = prove();
   ASSERT_EQ(proof.rows.size(), 14u + 2u);
   (test::loss_sum(model, collate(probe.samples, probe.encode, at::kCPU)) /
    static_cast<double>(probe.samples[0].supervised()))
@@ -77,19 +77,19 @@ TEST_F(ProofTest, OneRowAModuleWithTheNormsOfAPlainBackwardPass) {
 
 TEST_F(ProofTest, AnAdapterWhoseBHasItsOwnRateNamesBothGroups) {
   adapt({"llm:all-linear"}, {"projector"}, /*projector_lr=*/3e-3, /*b_ratio=*/16);
-  const Proof proof = prove();
+  const TrainabilityReport proof = prove();
   for (const ProofRow& row : proof.rows) {
     EXPECT_EQ(row.group, row.adapter ? "base, base B" : "projector");
     EXPECT_EQ(row.lr, row.adapter ? 1e-2 : 3e-3);
     EXPECT_EQ(row.lr_b, row.adapter ? 16 * 1e-2 : 3e-3);
   }
-  const Json json = proof_json(proof);
+  const Json json = trainability_json(proof);
   for (const Json& module : json.at("modules")) {
     EXPECT_EQ(module.contains("lr_b"), module.at("kind") == "adapter") << module;
     EXPECT_EQ(module.value("lr_b", 0.16), 0.16) << module;
   }
   size_t spans = 0;
-  for (const std::string& line : proof_table(proof, false))
+  for (const std::string& line : trainability_table(proof, false))
     spans += line.find("0.01..0.16  base, base B") != std::string::npos;
   EXPECT_EQ(spans, 14u);
 }
@@ -99,7 +99,7 @@ TEST_F(ProofTest, LooksWithoutTouching) {
   const at::Generator generator = at::detail::getDefaultCPUGenerator();
   const at::Tensor random = generator.get_state();
   const std::vector<at::Tensor> before = everything();
-  Proof proof = prove();
+  TrainabilityReport proof = prove();
   prove_second_step(model, trainables, probe, proof);
   expect_bits(before, everything());
   at::Tensor a = tensor("language_model.model.layers.0.self_attn.q_proj.lora_A.weight");
@@ -119,7 +119,7 @@ TEST_F(ProofTest, LooksWithoutTouching) {
 TEST_F(ProofTest, TheSecondStepGivesEveryAAGradient) {
   adapt({"llm:all-linear", "vision:q_proj", "projector:all-linear"}, {});
   leave_out();
-  Proof proof = prove();
+  TrainabilityReport proof = prove();
   prove_second_step(model, trainables, probe, proof);
   for (const ProofRow& row : proof.rows) {
     EXPECT_GT(row.grad_norm_a, 0) << row.module;
@@ -150,7 +150,7 @@ TEST_F(ProofTest, LayersBehindTheLastFeatureLayerAreLeftOut) {
       EXPECT_FALSE(parameter.value().requires_grad()) << parameter.key();
     }
   }
-  const Proof proof = prove();
+  const TrainabilityReport proof = prove();
   EXPECT_EQ(proof.rows.size(), 12u);
   EXPECT_EQ(proof.excluded.size(), 6u);
 
@@ -197,9 +197,9 @@ TEST_F(ProofTest, ARebuiltModel) {
   build();
   adapt({"llm:q_proj"}, {});
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "no longer uses",
-                   prove_trainable(model, old, {old_optimizer.get()}, {}, probe));
+                   check_trainable(model, old, {old_optimizer.get()}, {}, probe));
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "4 of its 4 tensors",
-                   prove_trainable(model, trainables, {old_optimizer.get()}, {}, probe));
+                   check_trainable(model, trainables, {old_optimizer.get()}, {}, probe));
 }
 
 TEST_F(ProofTest, ACastModel) {
@@ -225,9 +225,9 @@ TEST_F(ProofTest, TwoOptimizersOrGroupsOfOneTensor) {
   Optimizer second({trainables.back()}, param_groups({trainables.back()}, 1e-3, -1),
                    make_adamw({}));
   const auto both = [&] {
-    prove_trainable(model, trainables, {optimizer.get(), &second}, {}, probe);
+    check_trainable(model, trainables, {optimizer.get(), &second}, {}, probe);
   };
-  EXPECT_LFT_ERROR(ErrorKind::kUsage, "two owners", both());
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "two optimizer groups own", both());
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "group 2/base", both());
   optimizer->groups().push_back({"again", 1e-3, {0}});
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "group again", prove());
@@ -239,7 +239,8 @@ TEST_F(ProofTest, TwoOptimizersThatShareNothing) {
   make_optimizer({trainables.begin(), middle});
   const std::vector<Trainable> rest(middle, trainables.end());
   Optimizer second(rest, param_groups(rest, 1e-3, -1), make_adamw({}));
-  const Proof proof = prove_trainable(model, trainables, {optimizer.get(), &second}, {}, probe);
+  const TrainabilityReport proof =
+      check_trainable(model, trainables, {optimizer.get(), &second}, {}, probe);
   EXPECT_EQ(proof.rows.front().group, "1/base");
   EXPECT_EQ(proof.rows.back().group, "2/base");
   EXPECT_EQ(proof.rows.back().lr, 1e-3);
@@ -265,7 +266,7 @@ TEST_F(ProofTest, ViewsOfOneFlatBufferAreApartUnlessTheyOverlap) {
   lay(0);
   EXPECT_EQ(prove().rows.size(), 2u);
   lay(-1);  // one element, four bytes
-  EXPECT_LFT_ERROR(ErrorKind::kUsage, "two owners", prove());
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "two optimizer groups own", prove());
   EXPECT_LFT_ERROR(ErrorKind::kUsage, trainables.back().name, prove());
 }
 
@@ -352,14 +353,14 @@ TEST_F(ProofTest, ANonFiniteProbeIsNoDeadAdapter) {
   adapt({"llm:v_proj"}, {});
   llm_layer("layers.1.self_attn.o_proj")->weight.zero_();  // dead, were the probe finite
   llm_layer("layers.0.mlp.up_proj")->weight.fill_(std::numeric_limits<float>::infinity());
-  const Proof proof = prove();
+  const TrainabilityReport proof = prove();
   EXPECT_FALSE(proof.probe_finite);
   EXPECT_TRUE(proof.rows[1].reachable);
   bool said = false;
-  for (const std::string& line : proof_table(proof, true))
+  for (const std::string& line : trainability_table(proof, true))
     said |= line.find("not finite in fp32") != std::string::npos;
   EXPECT_TRUE(said);
-  EXPECT_FALSE(proof_json(proof)["probe"]["finite"].get<bool>());
+  EXPECT_FALSE(trainability_json(proof)["probe"]["finite"].get<bool>());
 
   build();
   adapt({"vision:q_proj"}, {});
@@ -369,12 +370,12 @@ TEST_F(ProofTest, ANonFiniteProbeIsNoDeadAdapter) {
 
 TEST_F(ProofTest, LowPrecisionGradientsMeanTheSame) {
   adapt({"llm:all-linear"}, {"projector"});
-  const Proof wide = prove();
+  const TrainabilityReport wide = prove();
   for (const auto& [dtype, scale] :
        {std::pair(at::kBFloat16, 1.0), std::pair(at::kHalf, 65536.0), std::pair(at::kHalf, 1.0)}) {
     probe.compute = dtype;
     probe.loss_scale = scale;
-    const Proof proof = prove();
+    const TrainabilityReport proof = prove();
     EXPECT_TRUE(proof.probe_finite);
     for (size_t i = 0; i < proof.rows.size(); ++i) {
       // Forward and backward pass one after the other round some 40 times, by 2^-9 at most in
@@ -391,7 +392,7 @@ TEST_F(ProofTest, TinyGradientsAreNotDead) {
   at::Tensor weight = llm_layer("layers.1.self_attn.o_proj")->weight;
   weight.mul_(1e-9);  // 0 in FP16
   probe.compute = at::kHalf;
-  Proof proof = prove();
+  TrainabilityReport proof = prove();
   EXPECT_EQ(proof.underflowed, 1);
   EXPECT_GT(proof.rows[1].grad_norm_b, 0);
   weight.mul_(1e-25);  // as small as a gradient gets in BF16, which has FP32's range
@@ -406,10 +407,10 @@ TEST_F(ProofTest, ALossScaleThatOverflowsGoesDown) {
   adapt({"llm:all-linear"}, {});
   probe.compute = at::kHalf;
   probe.loss_scale = 1024;
-  const Proof calm = prove();
+  const TrainabilityReport calm = prove();
   ASSERT_EQ(calm.loss_scale, 1024);
   probe.loss_scale = 0x1p40;
-  const Proof proof = prove();
+  const TrainabilityReport proof = prove();
   EXPECT_TRUE(proof.probe_finite);
   EXPECT_LT(proof.loss_scale, 0x1p40);
   EXPECT_EQ(std::fmod(std::log2(proof.loss_scale), 4), 0);
@@ -423,8 +424,9 @@ TEST_F(ProofTest, ALossScaleThatOverflowsGoesDown) {
 TEST_F(ProofTest, TableInFullAndCollapsed) {
   adapt({"llm:all-linear", "vision:q_proj"}, {"projector"});
   leave_out();
-  const Proof proof = prove();
-  const std::vector<std::string> full = proof_table(proof, false), brief = proof_table(proof, true);
+  const TrainabilityReport proof = prove();
+  const std::vector<std::string> full = trainability_table(proof, false),
+                                 brief = trainability_table(proof, true);
   ASSERT_EQ(full.size(),
             1 + 14 + 2 + 2 + 1 + 1u);  // head, llm, vision, projector, left out, counts
   ASSERT_EQ(brief.size(), 1 + 7 + 1 + 2 + 1 + 1u);
@@ -446,7 +448,7 @@ TEST_F(ProofTest, TableInFullAndCollapsed) {
             "trains " + trained_share(proof.trainable, proof.total) + " in 18 modules");
   EXPECT_EQ(trained_share(4'194'304, 7'063'430'000), "4.19 M of 7063.43 M parameters (0.06%)");
 
-  const Json json = proof_json(proof);
+  const Json json = trainability_json(proof);
   ASSERT_EQ(json["modules"].size(), 18u);
   EXPECT_EQ(json["modules"][0]["module"], proof.rows[0].module);
   EXPECT_EQ(json["modules"][0].contains("grad_norm_a"), proof.rows[0].adapter);

@@ -126,8 +126,8 @@ test::PassSizes passes_of_the_proof(const Recipe& recipe) {
   lft::train::Run run = make_run(open_inputs(recipe));
   test::PassSizes sizes;
   const ObserveCalls observe(sizes);
-  Proof proof = prove_trainable(run.model.model, run.model.trainables, {&run.optimizer},
-                                run.model.excluded, run.probe);
+  TrainabilityReport proof = check_trainable(run.model.model, run.model.trainables,
+                                             {&run.optimizer}, run.model.excluded, run.probe);
   prove_second_step(run.model.model, run.model.trainables, run.probe, proof);
   return sizes;
 }

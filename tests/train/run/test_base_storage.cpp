@@ -95,7 +95,7 @@ TEST_P(CodedRun, AVariantThatChangesTheWeightsIsRefused) {
   Recipe recipe = coded_recipe(run, "out", GetParam());
   recipe.lora.variant = "pissa";
   recipe.lora.rank = 2;
-  EXPECT_LFT_ERROR(ErrorKind::kUsage, "changes the weights of its layers, and these are codes",
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "changes the weights of its layers, and these are quantized",
                    open_inputs(recipe));
   recipe.lora.targets = {"projector:all-linear"};
   EXPECT_NO_THROW(open_inputs(recipe));
@@ -214,8 +214,7 @@ TEST(ShardedBase, IsNotTrainedWholeNorChanged) {
     recipe.train.shard = "base";
     recipe.full = {scope};
     recipe.lora.targets.clear();
-    EXPECT_LFT_ERROR(ErrorKind::kUsage, "a base that processes hold in slices cannot be trained",
-                     open_inputs(recipe));
+    EXPECT_LFT_ERROR(ErrorKind::kUsage, "a sharded base cannot be trained", open_inputs(recipe));
     recipe.full = {"projector", "vision"};
     EXPECT_NO_THROW(open_inputs(recipe));
   }
@@ -223,7 +222,7 @@ TEST(ShardedBase, IsNotTrainedWholeNorChanged) {
   recipe.train.shard = "base";
   recipe.lora.variant = "pissa";
   recipe.lora.rank = 2;
-  EXPECT_LFT_ERROR(ErrorKind::kUsage, "changes the weights of its layers, and these lie in slices",
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "changes the weights of its layers, and these are sharded",
                    open_inputs(recipe));
   recipe.lora.targets = {"projector:all-linear"};
   EXPECT_NO_THROW(open_inputs(recipe));
@@ -238,7 +237,7 @@ TEST(ShardedBase, IsWhatThePlanCounts) {
     RunInputs inputs = open_inputs(recipe);
     const MicroBatchShape worst = worst_micro_batch(inputs, sample_lengths(inputs.data));
     const auto bytes = [&](int64_t holders, const std::string& part) {
-      inputs.holders = holders;
+      inputs.shard_group_size = holders;
       double sum = 0;
       for (const MemoryPart& each : plan_memory(inputs, worst).parts)
         sum += each.name == part ? each.bytes : 0;

@@ -129,7 +129,7 @@ TEST(KeepBest, ARunInTwoPartsHandsOutTheSame) {
   const test::TinyRun run;
   const Recipe whole = overfitting(run, "whole", 8), parts = overfitting(run, "parts", 8);
   ASSERT_EQ(train::train(whole), 0);
-  ASSERT_EQ(train::train(parts, {.stop_behind = 5}), 0);
+  ASSERT_EQ(train::train(parts, {.stop_after_step = 5}), 0);
   ASSERT_EQ(train::train(parts, {.resume = true}), 0);
   EXPECT_EQ(adapter_bytes(parts), adapter_bytes(whole));
   EXPECT_EQ(eval_losses(parts), eval_losses(whole));

@@ -51,7 +51,7 @@ TEST_F(EvalShare, HoldsRowsOutAndListsThem) {
 TEST_F(EvalShare, ResumesWithTheSameRowsAndRefusesOthers) {
   const Recipe whole = recipe("whole"), parts = recipe("parts");
   ASSERT_EQ(train::train(whole), 0);
-  ASSERT_EQ(train::train(parts, {.stop_behind = 2}), 0);
+  ASSERT_EQ(train::train(parts, {.stop_after_step = 2}), 0);
   Recipe other = parts;
   other.data.eval_share = 0.5;
   EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "data.eval_share",

@@ -68,15 +68,15 @@ TEST_F(GroupByLength, MeasuresOnlyWhenAsked) {
 TEST_F(GroupByLength, ResumesBitForBit) {
   const Recipe whole = recipe("whole"), parts = recipe("parts");
   ASSERT_EQ(train::train(whole), 0);
-  ASSERT_EQ(train::train(parts, {.stop_behind = 7}), 0);
-  ASSERT_EQ(train::train(parts, {.resume = true, .stop_behind = 13}), 0);
+  ASSERT_EQ(train::train(parts, {.stop_after_step = 7}), 0);
+  ASSERT_EQ(train::train(parts, {.resume = true, .stop_after_step = 13}), 0);
   ASSERT_EQ(train::train(parts, {.resume = true}), 0);
   EXPECT_TRUE(test::run_bytes(whole.output_dir, 20) == test::run_bytes(parts.output_dir, 20));
 }
 
 TEST_F(GroupByLength, IsPartOfTheRun) {
   Recipe changed = recipe("changed");
-  ASSERT_EQ(train::train(changed, {.stop_behind = 3}), 0);
+  ASSERT_EQ(train::train(changed, {.stop_after_step = 3}), 0);
   changed.data.group_by_length = false;
   EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "group_by_length",
                    train::train(changed, {.resume = true}));

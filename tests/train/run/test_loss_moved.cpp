@@ -125,7 +125,7 @@ TEST_F(NothingLearnt, AnAlphaWithWhichNothingCanShowIsToldBeforeTheStart) {
   EXPECT_EQ(checked(tiny).find("can show"), std::string::npos);
   tiny.lora.alpha = 1e-13;
   const std::string said = checked(tiny);
-  EXPECT_NE(said.find("nothing that the adapters learn can show"), std::string::npos) << said;
+  EXPECT_NE(said.find("the adapters cannot change the output"), std::string::npos) << said;
   EXPECT_NE(said.find("Look at lora.alpha (1e-13"), std::string::npos) << said;
 }
 

@@ -107,8 +107,8 @@ TEST(Packing, NoForwardPassExceedsTheBudgetAndNoSampleIsLost) {
   }
 }
 
-/// Proof, rehearsal, steps, the checkpoints' probe, evaluation and the answers of the report, over
-/// rows of mixed lengths.
+/// Trainability check, rehearsal, steps, the checkpoints' probe, evaluation and the answers of the
+/// report, over rows of mixed lengths.
 TEST(Packing, NoPassOfAWholeRunExceedsTheBudget) {
   const test::TinyRun run(/*rows=*/12);
   nlohmann::json rows = nlohmann::json::parse(test::slurp(run.dir().file("rows.json")));

@@ -209,7 +209,7 @@ TEST(Preflight, StepsThatTeachNextToNothingAreTold) {
     return judge_steps(open_inputs(recipe));
   };
   EXPECT_NE(said(2, 0.03).find("2 steps of"), std::string::npos) << said(2, 0.03);
-  EXPECT_NE(said(2, 0.03).find("1 of them warm-up from 0, are worth 1 steps"), std::string::npos)
+  EXPECT_NE(said(2, 0.03).find("1 of them warm-up from 0, equal 1 steps"), std::string::npos)
       << said(2, 0.03);
   EXPECT_NE(said(2, 0.03).find("raise train.max_steps"), std::string::npos);
   EXPECT_NE(said(12, 1).find("lower optim.warmup_ratio"), std::string::npos) << said(12, 1);

@@ -24,7 +24,7 @@ std::vector<std::string> ids_of(const std::vector<std::vector<std::string>>& ids
     for (const std::string& id : micro)
       samples.micro.back().push_back({.id = id, .input_ids = {}, .labels = {}, .images = {}});
   }
-  return whole_step(samples).ids;
+  return global_batch_of(samples).ids;
 }
 
 TEST(RunHash, IsTheFirstDigitsOfASha256OverHashIdsAndBits) {

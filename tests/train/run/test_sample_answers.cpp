@@ -40,7 +40,7 @@ TEST(SampleAnswers, OfATrainedRunTheyDifferAndAResumeKeepsThoseFromBefore) {
   recipe.data.eval.clear();
   recipe.optim.lr = 3e-2;
   recipe.train.max_steps = 60;
-  ASSERT_EQ(train::train(recipe, {.stop_behind = 30}), 0);
+  ASSERT_EQ(train::train(recipe, {.stop_after_step = 30}), 0);
   const std::string before = test::slurp(recipe.output_dir + "/answers_before.json");
   ASSERT_EQ(train::train(recipe, {.resume = true}), 0);
   EXPECT_EQ(test::slurp(recipe.output_dir + "/answers_before.json"), before);

@@ -177,7 +177,7 @@ TEST(GraphPasses, AreTheSameBitsWhereMemoryRunsOutOverAGraph) {
       for (size_t i = 0; i < want.weights.size(); ++i)
         EXPECT_TRUE(got.weights[i].equal(want.weights[i])) << name << " " << i;
       const auto gives_up = [](const std::string& note) {
-        return note.starts_with("going on without the CUDA graph of decoder over ");
+        return note.starts_with("continuing without the CUDA graph of decoder over ");
       };
       EXPECT_GE(std::count_if(got.notes.begin(), got.notes.end(), gives_up), 1) << name;
     }

@@ -1,4 +1,4 @@
-#include "src/train/step/whole_step.h"
+#include "src/train/step/global_batch.h"
 
 #include <ATen/Functions.h>
 
@@ -10,8 +10,8 @@
 
 namespace lft::train {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WholeStep, ids, rows, skipped, supervised, tokens, supervised_of,
-                                   has_image, signal)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GlobalBatch, ids, rows, skipped, supervised, tokens,
+                                   supervised_of, has_image, signal)
 
 namespace {
 
@@ -24,17 +24,17 @@ void append_all(std::vector<T>& all, std::vector<T> more) {
   std::ranges::move(more, std::back_inserter(all));
 }
 
-/// What a process tells of its passes.
-struct PassReport {
+/// The results of a process's passes, as it sends them to the others.
+struct PassSummary {
   std::vector<uint64_t> losses;  // their bits
   std::vector<std::vector<uint64_t>> by_source;
   bool reached = false, out_of_memory = false;
   std::vector<bool> present;  // gradients, by slot
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PassReport, losses, by_source, reached, out_of_memory, present)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PassSummary, losses, by_source, reached, out_of_memory, present)
 
-PassReport report_of(const Passes& passes, bool failed, const Optimizer& optimizer) {
-  PassReport report;
+PassSummary summary_of(const Passes& passes, bool failed, const Optimizer& optimizer) {
+  PassSummary report;
   report.reached = passes.reached;
   report.out_of_memory = failed;
   if (failed) return report;
@@ -70,14 +70,14 @@ int64_t supervised_tokens(const std::vector<data::Sample>& samples) {
   return count;
 }
 
-int64_t WholeStep::most_rows() const { return rows.empty() ? 0 : std::ranges::max(rows); }
+int64_t GlobalBatch::most_rows() const { return rows.empty() ? 0 : std::ranges::max(rows); }
 
-objective::GlobalBatchCounts WholeStep::counts() const {
+objective::GlobalBatchCounts GlobalBatch::counts() const {
   return {.supervised = supervised, .rows = std::accumulate(rows.begin(), rows.end(), int64_t{0})};
 }
 
-WholeStep whole_step(const data::StepSamples& samples) {
-  WholeStep whole;
+GlobalBatch global_batch_of(const data::StepSamples& samples) {
+  GlobalBatch whole;
   whole.skipped = samples.skipped;
   for (const std::vector<data::Sample>& micro : samples.micro) {
     whole.rows.push_back(std::ssize(micro));
@@ -92,13 +92,13 @@ WholeStep whole_step(const data::StepSamples& samples) {
   return whole;
 }
 
-WholeStep whole_step(dist::Ranks& ranks, const data::StepSamples& samples, int signal) {
-  WholeStep own = whole_step(samples), whole;
+GlobalBatch gather_global_batch(dist::Ranks& ranks, const data::StepSamples& samples, int signal) {
+  GlobalBatch own = global_batch_of(samples), whole;
   if (ranks.alone()) return own;
   own.signal = signal;
   const std::vector<std::string> texts = ranks.exchange(as_text(own));
   for (size_t rank = 0; rank < texts.size(); ++rank) {
-    auto part = io::Json::parse(texts[rank]).get<WholeStep>();
+    auto part = io::Json::parse(texts[rank]).get<GlobalBatch>();
     if (static_cast<int64_t>(rank) == ranks.rank()) whole.first = std::ssize(whole.rows);
     append_all(whole.ids, std::move(part.ids));
     append_all(whole.rows, std::move(part.rows));
@@ -127,14 +127,14 @@ at::Tensor total_by_source(const Passes& passes) {
 
 at::Tensor share_passes(dist::Ranks& ranks, Passes& passes, const std::exception_ptr& failed,
                         Optimizer& optimizer) {
-  const PassReport own = report_of(passes, failed != nullptr, optimizer);
+  const PassSummary own = summary_of(passes, failed != nullptr, optimizer);
   bool reached = false, out_of_memory = false;
   double total = 0;
   bool first = true;
   std::vector<bool> present(optimizer.slots().size());
   passes.by_source.clear();
   for (const std::string& text : ranks.exchange(io::Json(own).dump())) {
-    const auto report = io::Json::parse(text).get<PassReport>();
+    const auto report = io::Json::parse(text).get<PassSummary>();
     std::ranges::transform(report.by_source, std::back_inserter(passes.by_source), tensor_of);
     reached |= report.reached;
     out_of_memory |= report.out_of_memory;

@@ -1,5 +1,4 @@
-// What a step needs to know of all its micro-batches, whichever process runs them, and what its
-// processes tell each other of their passes.
+// The global batch of a step over all processes, and the exchange of their passes' results.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -18,7 +17,7 @@ namespace lft::train {
 
 int64_t supervised_tokens(const std::vector<data::Sample>& samples);
 
-struct WholeStep {
+struct GlobalBatch {
   std::vector<std::string> ids;      // of all samples, in order
   std::vector<int64_t> rows;         // of each micro-batch, in order
   int64_t first = 0;                 // place in `rows` of the first that this process runs
@@ -32,11 +31,11 @@ struct WholeStep {
   objective::GlobalBatchCounts counts() const;
 };
 
-/// Of a process that runs all of them. No signal is looked for.
-WholeStep whole_step(const data::StepSamples& samples);
-/// Of all processes: one exchange. `signal`: this process's; 0: none; not looked at where it is
-/// alone.
-WholeStep whole_step(dist::Ranks& ranks, const data::StepSamples& samples, int signal);
+/// The global batch of a single process. Does not check for signals.
+GlobalBatch global_batch_of(const data::StepSamples& samples);
+/// The global batch of all processes, by one exchange. `signal`: that of this process; 0: none. A
+/// single process ignores it.
+GlobalBatch gather_global_batch(dist::Ranks& ranks, const data::StepSamples& samples, int signal);
 
 /// The passes of this process's micro-batches.
 struct Passes {

@@ -1,4 +1,4 @@
-#include "src/dist/inquest.h"
+#include "src/dist/lost_rank_report.h"
 
 #include <atomic>
 #include <chrono>
@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// Of the sign of a process that lives, even on a busy machine.
+/// The time in which a living process gives a sign, even on a busy machine.
 constexpr milliseconds kSilence{1500};
 constexpr milliseconds kPause{100};
 constexpr const char *kVerdict = "verdict", *kFirstComes = "first comes";
@@ -41,11 +41,11 @@ ErrorInfo describe(const Failure& failure, const std::vector<std::string>& who, 
   info.found = failure.what;
   info.next =
       "look at how that process ended (memory, a signal, its machine), or raise dist.timeout_s "
-      "where it was only slow; --resume goes on from the last checkpoint";
+      "where it was only slow; --resume continues from the last checkpoint";
   return info;
 }
 
-/// The signs of all, those of `rank` itself left out.
+/// The signs of life of all other processes.
 std::vector<Beat> read_beats(c10d::Store& store, const Failure& failure) {
   std::vector<Beat> beats(failure.hosts.size());
   for (size_t rank = 0; rank < beats.size(); ++rank) {
@@ -55,7 +55,7 @@ std::vector<Beat> read_beats(c10d::Store& store, const Failure& failure) {
   return beats;
 }
 
-/// As rank 0.
+/// The part of rank 0.
 Finding look(c10d::Store& store, const Failure& failure) {
   const std::vector<Beat> before = read_beats(store, failure);
   std::this_thread::sleep_for(kSilence);
@@ -89,7 +89,7 @@ Finding without_first(const Failure& failure, const Beat& beat, bool speaks) {
   return {.info = describe(failure, {seen(failure, 0, beat)}, /*silent=*/true), .speaks = speaks};
 }
 
-/// The first process that has seen what this one has.
+/// The first process that has noticed the same failure.
 bool is_first_left(c10d::Store& store, const Failure& failure) {
   for (int64_t rank = 1; rank < failure.rank; ++rank) {
     if (store.check({note_key(rank)})) return false;
@@ -97,7 +97,7 @@ bool is_first_left(c10d::Store& store, const Failure& failure) {
   return true;
 }
 
-/// As another rank. `alive` is moved on while the store answers.
+/// The part of the other ranks. `alive` is updated while the store answers.
 Finding wait_for_first(c10d::Store& store, const Failure& failure, std::atomic<Clock::rep>& alive) {
   store.set(note_key(failure.rank), std::string("1"));
   Beat beat = read_beat(store, 0);
@@ -125,7 +125,7 @@ Finding find_lost(StorePtr store, const Failure& failure) {
   };
   const auto shared = std::make_shared<Shared>();
   std::future<Finding> finding = shared->finding.get_future();
-  // A store whose process is stopped answers no call, and no call ends: whoever makes them is left.
+  // A store whose process is stopped answers no call: the calls run in a thread that is abandoned.
   std::thread([store, failure, shared] {
     try {
       Finding found = failure.rank == 0 ? look(*store, failure)
@@ -145,7 +145,7 @@ Finding find_lost(StorePtr store, const Failure& failure) {
   if (finding.wait_for(milliseconds(0)) == std::future_status::ready) {
     try {
       return finding.get();
-    } catch (const std::exception&) {  // the store is gone, and with it the process that kept it
+    } catch (const std::exception&) {  // the process that kept the store has ended
     }
   }
   if (failure.rank == 0) return {.info = describe(failure, {}, /*silent=*/false), .speaks = true};
@@ -171,7 +171,7 @@ void wait_until_heard(StorePtr store, const Failure& failure, milliseconds patie
         }
         before = after;
       }
-    } catch (const std::exception&) {  // nobody is there who could hear
+    } catch (const std::exception&) {  // no process is left that could read it
     }
     done->set_value();
   }).detach();
@@ -192,7 +192,7 @@ bool await_first(StorePtr store, milliseconds patience) {
         if (now.count != beat.count) shared->alive = Clock::now().time_since_epoch().count();
         beat = now;
       }
-    } catch (const std::exception&) {  // rank 0 is gone: whoever talks to it will see
+    } catch (const std::exception&) {  // rank 0 has ended: the next call to it fails
     }
     shared->comes = true;
   })
