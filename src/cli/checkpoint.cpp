@@ -92,15 +92,16 @@ void verify_steps(const std::string& dir) {
 }  // namespace
 
 void add_checkpoint(Command& app) {
-  Command command = app.subcommand("checkpoint", "list and verify the saved steps of a run");
+  Command command = app.subcommand("checkpoint", "list and verify the checkpoints of a run");
   command.require_subcommand();
   const auto add = [&](const char* name, const char* help, void (*run)(const std::string&)) {
     auto dir = std::make_shared<std::string>();
     Command action = command.subcommand(name, help);
-    action.option("DIR", *dir, "an output_dir, its checkpoints folder, or one step-<n>").required();
+    action.option("DIR", *dir, "an output_dir, its checkpoints directory, or one step-<n>")
+        .required();
     action.run([dir, run] { run(*dir); });
   };
-  add("ls", "one line a step; every file is read", list_steps);
+  add("ls", "print one line for each step; reads every file", list_steps);
   add("verify", "read every file; exit 0 when all steps verify, else 4 with the list",
       verify_steps);
 }

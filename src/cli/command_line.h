@@ -83,6 +83,10 @@ class Command {
 int run_command_line(const std::vector<std::string>& arguments, void (*add_commands)(Command&),
                      std::function<std::string()> version);
 
+struct CommandText;  // src/cli/command_text.h
+/// The declarations of lft and all its commands.
+CommandText describe_commands(void (*add_commands)(Command&));
+
 /// Lines of a result, as print_line() of src/base/log.h.
 void print_lines(const std::vector<std::string>& lines);
 

@@ -157,21 +157,23 @@ std::string man_page(const CommandText& lft, const std::string& version) {
   });
   return text +
          ".SH ENVIRONMENT\n"
-         ".TP\n.B OMP_NUM_THREADS, OMP_WAIT_POLICY, GOMP_SPINCOUNT\nCPU threads, and how they "
-         "wait.\n"
+         ".TP\n.B OMP_NUM_THREADS, OMP_WAIT_POLICY, GOMP_SPINCOUNT\n"
+         "number of CPU threads, and how they wait.\n"
          ".TP\n.B CUDA_VISIBLE_DEVICES\nthe GPUs that a run may use.\n"
-         ".TP\n.B XDG_CACHE_HOME, XDG_STATE_HOME\nwhere unpacked data files and the history of a "
-         "chat are kept.\n"
-         ".TP\n.B LFT_RECIPES\nthe folder of the recipes that come with lft.\n"
+         ".TP\n.B XDG_CACHE_HOME, XDG_STATE_HOME\n"
+         "directories for unpacked data files and for the chat history.\n"
+         ".TP\n.B LFT_RECIPES\nthe directory of the bundled recipes.\n"
          ".TP\n.B NO_COLOR\nplain text on a terminal.\n"
          ".SH FILES\n"
-         ".TP\n.I ~/.cache/lft/unpacked\nParquet and Arrow files as lft reads them.\n"
+         ".TP\n.I ~/.cache/lft/unpacked\nunpacked Parquet and Arrow files.\n"
          ".TP\n.I ~/.local/state/lft/chat_history\nlines of earlier chats.\n"
-         ".TP\n.I OUTPUT_DIR\nwhat a run writes: metrics.jsonl, checkpoints, the adapter, "
+         ".TP\n.I OUTPUT_DIR\noutput of a run: metrics.jsonl, checkpoints, the adapter, "
          "report.html.\n"
-         ".SH EXIT STATUS\n0 done; 1 a fault of lft; 2 a mistake in recipe or command line; 3 bad "
-         "model, adapter, tokenizer or data; 4 a checkpoint that cannot be used; 5 numbers: not "
-         "finite, or nothing learnt; 6 memory, disk or device; 75 stopped by a signal, 130 by "
+         ".SH EXIT STATUS\n0 success; 1 a bug of lft; 2 an error in recipe or command line; 3 "
+         "invalid "
+         "model, adapter, tokenizer or data; 4 an unusable checkpoint; 5 numbers that are not "
+         "finite, "
+         "or nothing was learned; 6 memory, disk or device; 75 stopped by a signal, 130 by "
          "Ctrl\\-C.\n";
 }
 

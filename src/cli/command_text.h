@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "src/cli/command_line.h"
-
 namespace lft::cli {
 
 struct OptionText {
@@ -19,9 +17,6 @@ struct CommandText {
   std::vector<OptionText> options;
   std::vector<CommandText> commands;  // without the hidden ones
 };
-
-/// Of lft itself, with every command below it.
-CommandText describe_commands(void (*add_commands)(Command&));
 
 /// roff, for man(1).
 std::string man_page(const CommandText& lft, const std::string& version);

@@ -121,7 +121,7 @@ std::unique_ptr<data::Dataset> open_rows(const EvalCommand& command, const Infer
 /// Records are written when all are there: captions are judged together.
 void write_records(const infer::EvalResult& result, infer::Metric metric, OutputLines& out) {
   for (const infer::EvalRecord& record : result.records)
-    out.line(record_line(record, metric).dump(-1, ' ', false, io::Json::error_handler_t::replace));
+    out.line(io::json_text(record_line(record, metric)));
   out.commit();
 }
 
@@ -187,21 +187,25 @@ void eval(EvalCommand command) {
 }  // namespace
 
 void add_eval(Command& app) {
-  Command command = app.subcommand(
-      "eval",
-      "loss, exact match and a metric on held-out rows; answers alone where rows have none");
+  Command command = app.subcommand("eval",
+                                   "compute loss, exact match and a metric on held-out rows; only "
+                                   "generates answers if rows have none");
   const auto options = std::make_shared<EvalCommand>();
   command.option("recipe", options->recipe.path,
-                 "a recipe: its model, adapter, held-out rows, template and fit where no option "
-                 "says otherwise");
-  command.option("--set", options->recipe.sets, "override a recipe field: key=value").one_each();
+                 "a recipe, whose model, adapter, held-out rows, template and image fit are used "
+                 "unless an option is given");
+  command
+      .option("--set", options->recipe.sets,
+              "key.path=value: override one field of the recipe; may be repeated")
+      .one_each();
   add_infer_options(command, options->infer);
-  command.option("--data", options->data, "JSON or JSONL file, or a prepared directory");
-  command.option("--image-root", options->image_root, "folder of the images");
-  command.option("--out", options->out, "write every answer here, one JSON line a sample");
+  command.option("--data", options->data,
+                 "data file (JSON, JSONL, tar, Parquet, Arrow) or prepared directory");
+  command.option("--image-root", options->image_root, "directory of the images");
+  command.option("--out", options->out, "file for the answers, one JSON line for each sample");
   command.option("--metric", options->metric,
-                 "how answers are judged, beside exact match: exact, vqa (VQAv2), anls (DocVQA), "
-                 "relaxed (ChartQA), choice, caption (CIDEr and BLEU-4)");
+                 "metric in addition to exact match: exact, vqa (VQAv2), anls (DocVQA), relaxed "
+                 "(ChartQA), choice, caption (CIDEr and BLEU-4)");
   add_decode_options(command, options->decode);
   command.run([options] { eval(*options); });
 }

@@ -133,11 +133,10 @@ bool take_image(const std::string& line, const InferModel& infer, bool terminal,
 }
 
 constexpr const char* kHelp =
-    "/image FILE  shows one more image with the next question\n"
-    "/clear       begins the conversation anew, with the images of the command line\n"
-    "/help        prints this\n"
-    "/exit        ends, as Ctrl-D and Ctrl-C on an empty line do\n"
-    "Ctrl-C       stops an answer, or clears the line; Tab completes, Up and Ctrl-R look back";
+    "/image FILE  adds an image to the next question\n/clear       starts a new conversation with "
+    "the images of the command line\n/help        prints this text\n/exit        ends the chat, as "
+    "Ctrl-D and Ctrl-C on an empty line do\nCtrl-C       stops an answer, or clears the line; Tab "
+    "completes, Up and Ctrl-R search the history";
 
 /// A slip of a command; "/usr/bin, what is that?" is a question.
 bool is_unknown_command(const std::string& line) {
@@ -158,8 +157,8 @@ class Chat {
   void run() {
     if (input_.terminal()) {
       notice(
-          "chat: /image FILE shows one more with the next question, /clear begins anew, /help has "
-          "more, /exit or Ctrl-D ends");
+          "chat: /image FILE adds an image to the next question, /clear starts a new conversation, "
+          "/help lists all commands, /exit or Ctrl-D ends");
     }
     for (;;) {
       const std::optional<std::string> line = input_.next();
@@ -206,9 +205,9 @@ class Chat {
     if (said.ends_with(kReplacement)) said.resize(said.size() - kReplacement.size());
     if (said.empty()) {
       talk_ = before;
-      notice("stopped: the question is taken back");
+      notice("stopped: the question is removed");
     } else {
-      notice("stopped: the conversation goes on from here");
+      notice("stopped: the conversation continues from here");
     }
   }
 
@@ -231,12 +230,12 @@ void generate_or_chat(const GenerateCommand& command) {
 
 void add_generate(Command& app) {
   Command command = app.subcommand(
-      "generate", "answers a prompt about an image; without --prompt a chat on the terminal");
+      "generate", "answer a prompt about an image; without --prompt it is a chat on the terminal");
   const auto options = std::make_shared<GenerateCommand>();
   add_infer_options(command, options->infer).required();
-  command.option("--image", options->images, "image file; once for every image").one_each();
+  command.option("--image", options->images, "image file; repeat for each image").one_each();
   command.option("--prompt", options->prompt,
-                 "the question; <image> marks where an image stands (default: in front)");
+                 "the question; <image> is the position of an image (default: at the start)");
   add_decode_options(command, options->decode);
   command.run([options] { generate_or_chat(*options); });
 }

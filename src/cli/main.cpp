@@ -36,7 +36,7 @@ void write_elastic_error(const Error& error) {
        {{"message", lft::format_error(error)},
         {"errorCode", static_cast<int>(error.kind())},
         {"extraInfo", {{"py_callstack", ""}, {"timestamp", std::to_string(std::time(nullptr))}}}}}};
-  std::ofstream(path) << json.dump(-1, ' ', false, lft::io::Json::error_handler_t::replace);
+  std::ofstream(path) << lft::io::json_text(json);
 }
 
 int report_error(const Error& error) {

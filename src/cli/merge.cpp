@@ -87,15 +87,16 @@ void merge(const MergeOptions& options) {
 void add_merge(Command& app) {
   auto options = std::make_shared<MergeOptions>();
   Command command =
-      app.subcommand("merge", "write base and adapter as one model in HF layout, and check it");
-  command.option("--adapter", options->adapter, "PEFT adapter directory, or a run's folder")
+      app.subcommand("merge", "merge base and adapter into one model in HF layout, and check it");
+  command.option("--adapter", options->adapter, "PEFT adapter directory, or a run directory")
       .required()
       .meaning(io::adapter_folder);
   command
       .option("--model", options->model,
-              "base model directory (default: the one the adapter records)")
+              "base model directory (default: the one that the adapter records)")
       .meaning(io::model_folder);
-  command.option("--out", options->out, "new directory for the merged model").required();
+  command.option("--out", options->out, "directory for the merged model: new, or an earlier merge")
+      .required();
   command.run([options] { merge(*options); });
 }
 

@@ -78,16 +78,18 @@ void add_prepare(Command& app) {
   auto args = std::make_shared<PrepareArgs>();
   Command command = app.subcommand(
       "prepare",
-      "tokenise and decode data.train once, into shards that train reads without a decoder");
+      "tokenise and decode data.train once into shards that train reads without a decoder");
   command
-      .option("recipe", args->recipe.path,
-              "the recipe whose model, template and data.train are used")
+      .option("recipe", args->recipe.path, "recipe whose model, template and data.train are used")
       .required();
-  command.option("--set", args->recipe.sets, "key=value: override a recipe field").one_each();
-  command.option("--out", args->out, "directory to write; give it as data.train afterwards");
+  command
+      .option("--set", args->recipe.sets,
+              "key.path=value: override one field of the recipe; may be repeated")
+      .one_each();
+  command.option("--out", args->out, "output directory, for data.train");
   command.flag("--index", args->index,
-               "instead: measure all rows and write their index beside data.train and data.eval, "
-               "so that no start reads them all");
+               "instead of --out: write an index of all rows next to data.train and data.eval, so "
+               "that a start does not read all rows");
   command.run([args] { prepare(*args); });
 }
 

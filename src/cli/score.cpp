@@ -66,8 +66,7 @@ void score_batch(InferModel& infer, const std::vector<data::Sample>& samples, Ou
       bad.first = infer::row_text(sample.id, found, infer.tokenizer.get());
       bad.module = found.module;
     }
-    out.line(
-        score_line(sample, next, count).dump(-1, ' ', false, io::Json::error_handler_t::replace));
+    out.line(io::json_text(score_line(sample, next, count)));
     next += count;
     left -= count;
   }
@@ -101,13 +100,17 @@ void score(const ScoreOptions& options) {
 }  // namespace
 
 void add_score(Command& app) {
-  Command command =
-      app.subcommand("score", "log-probability of every supervised token, one JSON line a sample");
+  Command command = app.subcommand(
+      "score",
+      "compute the log-probability of every supervised token, one JSON line for each sample");
   const auto options = std::make_shared<ScoreOptions>();
   add_infer_options(command, options->infer).required();
-  command.option("--data", options->data, "JSON or JSONL file, or a prepared directory").required();
-  command.option("--image-root", options->image_root, "folder of the images");
-  command.option("--out", options->out, "file to write").required();
+  command
+      .option("--data", options->data,
+              "data file (JSON, JSONL, tar, Parquet, Arrow) or prepared directory")
+      .required();
+  command.option("--image-root", options->image_root, "directory of the images");
+  command.option("--out", options->out, "output file").required();
   command.run([options] { score(*options); });
 }
 

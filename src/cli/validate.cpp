@@ -11,6 +11,7 @@
 #include "src/base/text.h"
 #include "src/cli/commands.h"
 #include "src/cli/recipe_args.h"
+#include "src/debug/data/validate_print.h"
 
 namespace lft::cli {
 namespace {
@@ -58,9 +59,7 @@ void validate(const ValidateArgs& args) {
   const debug::DataReport report = debug::validate_data(recipe, args.workers);
   stop_if_requested();
   if (args.json) {
-    std::printf("%s\n", debug::data_report_json(report)
-                            .dump(2, ' ', false, io::Json::error_handler_t::replace)
-                            .c_str());
+    std::printf("%s\n", io::json_text(debug::data_report_json(report), 2).c_str());
   } else {
     std::string text = debug::data_report_text(report);
     text.pop_back();  // print_line() ends it
@@ -75,15 +74,15 @@ void validate(const ValidateArgs& args) {
 
 void add_validate(Command& app) {
   auto args = std::make_shared<ValidateArgs>();
-  Command command = app.subcommand("validate",
-                                   "read every row and decode every image of the data; exits with "
-                                   "0 if training finds nothing to stop at");
-  add_recipe_args(command, args->recipe, "the recipe whose data.train and data.eval are read")
+  Command command = app.subcommand(
+      "validate",
+      "read every row and decode every image of the data; exits with 0 if training would not stop");
+  add_recipe_args(command, args->recipe, "recipe whose data.train and data.eval are read")
       .one_each();
-  command.flag("--json", args->json, "one JSON object instead of the text");
+  command.flag("--json", args->json, "print one JSON object instead of text");
   command
       .option("--workers", args->workers,
-              "threads; by default one a core. They do not change the result")
+              "number of threads, which does not change the result (default: one for each core)")
       .range(1, 1024);
   command.run([args] { validate(*args); });
 }

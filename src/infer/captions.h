@@ -6,10 +6,6 @@
 
 namespace lft::infer {
 
-/// Lower case, without punctuation, contractions in two: what Stanford's PTBTokenizer and the list
-/// of marks that COCO takes out leave of plain English; signs and addresses are cut more simply.
-std::vector<std::string> caption_words(const std::string& text);
-
 struct Caption {
   std::string answer;
   std::vector<std::string> references;  // at least one

@@ -29,15 +29,10 @@ std::optional<double> score_answer(Metric metric, const std::string& answer,
                                    const std::vector<std::string>& references,
                                    const std::string& question);
 
-/// VQAv2's normal form.
-std::string vqa_normal(const std::string& text);
-
 /// The option that an answer to a multiple-choice question names: "B", "(b)", "B. a cat", "The
 /// answer is B.", or the words of one of the question's options (lines "B. a cat"). 0: none.
 char choice_letter(const std::string& answer, const std::string& question);
 
-/// Without white space at both ends.
-std::string trim(const std::string& text);
 /// UTF-8 in lower case; what is no UTF-8 stays.
 std::string lower_text(const std::string& text);
 /// Split at white space.

@@ -11,7 +11,7 @@ using Line = nlohmann::ordered_json;  // keeps the order in which a reader expec
 
 std::string line_text(const Line& line) {
   // Doubles in their shortest form that reads back to the same bits, non-finite as null.
-  return line.dump(-1, ' ', false, Line::error_handler_t::replace) + "\n";
+  return io::json_text(line) + "\n";
 }
 
 }  // namespace

@@ -250,7 +250,7 @@ io::Json page_data(const ReportInput& input, const Metrics& metrics) {
 
 /// JSON that can stand inside a script element: no "<", so neither </script> nor <!-- can occur.
 std::string script_json(const io::Json& data) {
-  const std::string text = data.dump(-1, ' ', false, io::Json::error_handler_t::replace);
+  const std::string text = io::json_text(data);
   std::string out;
   out.reserve(text.size() + text.size() / 16);
   for (const char c : text) {

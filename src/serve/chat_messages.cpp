@@ -13,6 +13,7 @@
 #include "src/base/text.h"
 #include "src/data/rows/row_images.h"
 #include "src/serve/bad_request.h"
+#include "src/serve/neutral_fields.h"
 
 namespace lft::serve {
 namespace {
@@ -54,7 +55,8 @@ std::string text_at(const Json& object, const std::string& key, const std::strin
 void check_keys(const Json& object, std::initializer_list<std::string_view> used,
                 const std::string& place) {
   for (const auto& [key, value] : object.items()) {
-    if (std::ranges::find(used, key) != used.end() || contains(kAsides, key) || asks_nothing(value))
+    if (std::ranges::find(used, key) != used.end() || contains(kAsides, key) ||
+        is_empty_value(value))
       continue;
     if (key == "images")
       refuse_at(place + ".images", std::string("is Ollama's form of images (expected a part ") +
@@ -176,7 +178,7 @@ class MessageReader {
 
   static void read_reasoning(const Json& json, const std::string& place, text::Message& message) {
     for (const char* key : {"reasoning_content", "reasoning", "thinking"}) {
-      if (asks_nothing(member_or_null(json, key)) || !message.reasoning.empty()) continue;
+      if (is_empty_value(member_or_null(json, key)) || !message.reasoning.empty()) continue;
       message.reasoning = text_at(json, key, place);
       message.reasoning_key = key;
     }
@@ -184,7 +186,7 @@ class MessageReader {
 
   static void read_calls(const Json& json, const std::string& place, text::Message& message) {
     const Json& calls = member_or_null(json, "tool_calls");
-    if (asks_nothing(calls)) return;
+    if (is_empty_value(calls)) return;
     if (!calls.is_array())
       refuse_at(place + ".tool_calls",
                 "is " + io::describe_json(calls) + " (expected a list of calls)");
@@ -235,11 +237,6 @@ class MessageReader {
 };
 
 }  // namespace
-
-bool asks_nothing(const Json& value) {
-  if (value.is_string()) return value.get_ref<const std::string&>().empty();
-  return value.is_null() || value == false || (value.is_structured() && value.empty());
-}
 
 const Json& member_or_null(const Json& object, const std::string& key) {
   static const Json kNull;

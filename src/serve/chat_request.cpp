@@ -50,7 +50,7 @@ bool truth(const Json& value, const std::string& field) {
 std::vector<std::string> stop_texts(const Json& value) {
   constexpr size_t kMost = 256, kMostBytes = 64u << 10;
   std::vector<std::string> stops;
-  if (asks_nothing(value)) return stops;
+  if (is_empty_value(value)) return stops;
   size_t bytes = 0;
   for (const Json& text : value.is_array() ? value : Json::array({value})) {
     if (!text.is_string() || text.get_ref<const std::string&>().empty())
@@ -81,7 +81,7 @@ void read_stream_options(const Json& options, ChatRequest& request) {
   for (const auto& [key, value] : options.items()) {
     if (key == "include_usage")
       request.include_usage = !value.is_null() && truth(value, "stream_options.include_usage");
-    else if (key != "include_obfuscation" && !asks_nothing(value))
+    else if (key != "include_obfuscation" && !is_empty_value(value))
       throw BadRequest("stream_options." + escape_text(key, 60) +
                            " is not served here with this value: " + io::describe_json(value),
                        kField);

@@ -81,9 +81,7 @@ void set_error(httplib::Response& response, int status, const std::string& messa
                           {"param", field.empty() ? io::Json(nullptr) : io::Json(field)},
                           {"code", nullptr}};
   response.status = status;
-  response.set_content(
-      io::Json{{"error", error}}.dump(-1, ' ', false, io::Json::error_handler_t::replace),
-      "application/json");
+  response.set_content(io::json_text(io::Json{{"error", error}}), "application/json");
   if (status == 429 || status == 503) response.set_header("Retry-After", "1");
 }
 

@@ -4,8 +4,6 @@
 #include <array>
 #include <string_view>
 
-#include "src/serve/bad_request.h"
-
 namespace lft::serve {
 namespace {
 
@@ -67,6 +65,11 @@ constexpr Neutral kNeutral[] = {
 
 }  // namespace
 
+bool is_empty_value(const io::Json& value) {
+  if (value.is_string()) return value.get_ref<const std::string&>().empty();
+  return value.is_null() || value == false || (value.is_structured() && value.empty());
+}
+
 bool is_neutral(const std::string& field, const Json& value) {
   if (value.is_null() || std::ranges::find(kSaysNothing, field) != kSaysNothing.end()) return true;
   for (const Neutral& known : kNeutral) {
@@ -74,7 +77,7 @@ bool is_neutral(const std::string& field, const Json& value) {
     const Json values = Json::parse(known.values);
     return std::ranges::find(values, value) != values.end();
   }
-  return asks_nothing(value);
+  return is_empty_value(value);
 }
 
 }  // namespace lft::serve

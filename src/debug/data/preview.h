@@ -57,13 +57,4 @@ std::vector<Preview> under_template(const recipe::Recipe& recipe, const std::str
 /// characters that differ.
 std::string prompt_difference(const Preview& own, const Preview& other);
 
-/// A sample as text: supervised tokens coloured for a terminal, or in [[ ]]; masked answers struck
-/// through, or in (( )).
-std::string preview_text(const Preview& preview, const recipe::Recipe& recipe, bool terminal);
-
-/// All of them as one page that works offline, images embedded. All text is escaped. `others`, of
-/// under_template(), are shown next to them.
-std::string preview_page(const std::vector<Preview>& previews, const recipe::Recipe& recipe,
-                         const std::vector<Preview>& others = {}, const std::string& other = "");
-
 }  // namespace lft::debug

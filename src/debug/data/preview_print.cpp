@@ -1,4 +1,5 @@
-// Previews as text and as a page.
+#include "src/debug/data/preview_print.h"
+
 #include <cstdint>
 
 #include "src/base/errors.h"

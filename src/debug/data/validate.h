@@ -42,9 +42,6 @@ enum class DataFault {
   kDamagedScan,
 };
 constexpr int kDataFaults = 25;
-bool is_warning(DataFault fault);
-std::string fault_slug(DataFault fault);   // "missing_image"
-std::string fault_title(DataFault fault);  // "an image file that is not there"
 
 struct DataProblem {
   DataFault fault = DataFault::kFile;
@@ -91,9 +88,5 @@ struct DataReport {
 /// kInput and kUsage where model, tokenizer or recipe cannot be used; what is wrong with the data
 /// is in the report. 0 workers: one a core. The result does not depend on their number.
 DataReport validate_data(const recipe::Recipe& recipe, int64_t workers);
-
-/// The report for people, and as one JSON object.
-std::string data_report_text(const DataReport& report);
-io::Json data_report_json(const DataReport& report);
 
 }  // namespace lft::debug

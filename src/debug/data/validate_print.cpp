@@ -1,4 +1,4 @@
-// The data report as text and as JSON, and the names of what can be wrong.
+#include "src/debug/data/validate_print.h"
 
 #include "src/base/errors.h"
 #include "src/base/text.h"

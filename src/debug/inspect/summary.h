@@ -46,7 +46,4 @@ Summary summarize_model(const hf::ModelDir& dir, const SummaryOptions& options);
 /// one.
 Summary summarize_run(const recipe::Recipe& recipe, const SummaryOptions& options);
 
-/// The table, equal layers in one row, a blank line, the totals.
-std::vector<std::string> summary_lines(const Summary& summary);
-
 }  // namespace lft::debug

@@ -9,6 +9,7 @@
 #include "src/base/signals.h"
 #include "src/base/text.h"
 #include "src/debug/isolate/forward_faults.h"
+#include "src/debug/isolate/overfit_batch.h"
 #include "src/debug/isolate/overfit_settings.h"
 #include "src/debug/isolate/overfit_suspects.h"
 #include "src/io/files.h"
@@ -298,11 +299,10 @@ void write_page(const recipe::Recipe& recipe, const std::string& metrics,
   std::string events;
   for (const OverfitSuspect& suspect : report.suspects) {
     if (suspect.guilty) {
-      events += io::Json({{"event", "stopped"},
-                          {"step", report.losses.size()},
-                          {"suspect", suspect.name},
-                          {"evidence", join(suspect.evidence, "; ")}})
-                    .dump(-1, ' ', false, io::Json::error_handler_t::replace) +
+      events += io::json_text(io::Json({{"event", "stopped"},
+                                        {"step", report.losses.size()},
+                                        {"suspect", suspect.name},
+                                        {"evidence", join(suspect.evidence, "; ")}})) +
                 "\n";
     }
   }

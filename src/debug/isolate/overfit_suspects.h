@@ -8,12 +8,6 @@
 
 namespace lft::debug {
 
-/// The one batch: see overfit().
-data::StepSamples overfit_batch(const train::Run& run);
-/// Nats a supervised token that no model gets below: rows with the same images that agree up to a
-/// token and go on differently.
-double loss_floor(const data::StepSamples& batch);
-
 inline constexpr char kLowLr[] = "learning rate too low";
 
 /// The mean loss over the supervised tokens and its gradient, computed by another way than a

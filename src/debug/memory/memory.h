@@ -30,11 +30,6 @@ struct MemoryReport {
 /// Errors are those of train, out of memory included.
 MemoryReport debug_memory(const recipe::Recipe& recipe, const MemoryOptions& options);
 
-/// The picture: one HTML file that works offline, a timeline stacked by use, and the tables of its
-/// peak. `title` and `under` are text; all of it is escaped.
-std::string memory_page(const std::string& title, const std::string& under,
-                        const MemoryPicture& picture, const std::vector<StepMarks>& steps);
-
 /// The error of a report with leaks.
 ErrorInfo leak_error(const MemoryReport& report);
 

@@ -63,14 +63,6 @@ struct Hunt {
 
 Hunt hunt_non_finite(family::Model& model, const HuntInput& input);
 
-/// All of it, to print: what was bad from the start, each micro-batch, the first bad value and
-/// gradient, FP32 beside it, causes.
-std::vector<std::string> hunt_lines(const Hunt& hunt, const HuntInput& input,
-                                    const std::vector<train::Hint>& run_hints);
-/// The finding as the one error of the command: kNumeric. Needs hunt.found().
-[[noreturn]] void throw_found(const Hunt& hunt, const HuntInput& input,
-                              const std::vector<train::Hint>& run_hints);
-
 /// ||a - b|| / ||b||; infinite where only one of them is finite, 0 where both are not.
 double relative_difference(const train::ModuleRow& a, const train::ModuleRow& b);
 /// What rounding to `dtype` explains after `calls` module calls: errors of one unit each that add

@@ -28,19 +28,4 @@ HuntInput hunt_input(const train::RunInputs& inputs, const train::RunModel& mode
 int hunt_and_report(const recipe::Recipe& recipe, family::Model& model, const HuntInput& input,
                     const std::string& metrics, const std::string& when_finite);
 
-/// One line of a run's metrics.
-struct StepFigures {
-  int64_t step = 0;
-  double loss = NAN, lr = NAN, grad_norm = NAN;
-};
-/// Step lines before `step` of a metrics.jsonl; nothing where there is no such file. Lines that are
-/// not whole are left out.
-std::vector<StepFigures> read_history(const std::string& path, int64_t before_step);
-
-/// Learning rate too high (with or without warm-up) and missing clipping, from how the run went.
-/// `largest_weight`: of all trainables.
-std::vector<train::Hint> run_hints(const recipe::Recipe& recipe,
-                                   const std::vector<StepFigures>& history,
-                                   const train::NamedTensor& largest_weight);
-
 }  // namespace lft::debug

@@ -1,4 +1,5 @@
-// A hunt's findings as lines for a terminal.
+#include "src/debug/nan/nan_text.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -43,9 +43,4 @@ struct RunDiff {
 /// step in common.
 RunDiff diff_runs(const std::string& a, const std::string& b);
 
-/// Lines to print; the last ones say where the runs part and what did, or that they do not.
-std::vector<std::string> diff_lines(const RunDiff& diff);
-/// One line: "step 7: other samples".
-std::string parting_text(const RunDiff& diff);
-
 }  // namespace lft::debug

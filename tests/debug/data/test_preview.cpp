@@ -4,6 +4,7 @@
 #include "src/base/hash.h"
 #include "src/data/loader.h"
 #include "src/debug/data/preview.h"
+#include "src/debug/data/preview_print.h"
 #include "src/hf/model_dir.h"
 #include "support/expect_error.h"
 

@@ -4,6 +4,7 @@
 
 #include "debug/validate_fixture.h"
 #include "src/data/dataset.h"
+#include "src/debug/data/validate_print.h"
 #include "src/hf/model_dir.h"
 #include "support/expect_error.h"
 

@@ -11,6 +11,7 @@
 #include "debug/names.h"
 #include "src/base/text.h"
 #include "src/debug/repeat/diff.h"
+#include "src/debug/repeat/diff_lines.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
 #include "train/run_files.h"

@@ -2,6 +2,7 @@
 // them.
 #include "debug/planted.h"
 #include "debug/validate_fixture.h"
+#include "src/debug/data/validate_print.h"
 #include "src/train/run/trainer.h"
 
 namespace lft::test::planted_data_test {

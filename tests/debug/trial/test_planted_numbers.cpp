@@ -8,6 +8,7 @@
 #include "debug/exercise.h"
 #include "debug/patient.h"
 #include "debug/planted.h"
+#include "src/debug/nan/nan_text.h"
 #include "src/debug/nan/replay.h"
 #include "src/train/check/check.h"
 #include "src/train/run/trainer.h"
