@@ -1,5 +1,4 @@
-// lft checkpoint: which steps of a run are saved, and whether every byte of them is what was
-// written.
+// lft checkpoint: lists and verifies the checkpoints of a run.
 #include "src/checkpoint/checkpoint.h"
 
 #include <cstdio>
@@ -29,7 +28,7 @@ std::string time_text(int64_t seconds) {
   return text;
 }
 
-/// Steps of an output_dir, of its checkpoints folder, or one step alone.
+/// Checkpoints of an output_dir, of its checkpoints directory, or a single one.
 std::vector<checkpoint::CheckpointStatus> find_checkpoints(const std::string& given) {
   if (!io::is_directory(given)) {
     refuse(ErrorKind::kUsage, "no such directory", given, {},

@@ -9,7 +9,7 @@
 namespace lft::cli {
 namespace {
 
-/// "lft", "lft debug", "lft debug base", each with what it is.
+/// Visits "lft", "lft debug", "lft debug base" and so on.
 void for_each_command(const CommandText& command, const std::string& path,
                       const std::function<void(const std::string&, const CommandText&)>& body) {
   body(path, command);
@@ -23,7 +23,7 @@ std::string replaced(std::string text, const std::string& what, const std::strin
   return text;
 }
 
-/// Lines of roff text: nothing in them is a request or an escape.
+/// Text as lines of roff without requests or escapes.
 std::string roff(const std::string& text) {
   const std::string plain = replaced(replaced(text, "\\", "\\e"), "-", "\\-");
   std::string out;
@@ -41,7 +41,7 @@ std::string joined_names(const OptionText& option) {
   return join(option.names) + (option.value.empty() ? "" : " " + option.value);
 }
 
-/// What may follow a command: the commands below it, and its options.
+/// Completions of a command: its subcommands and its options.
 std::vector<std::string> words_after(const CommandText& command) {
   std::vector<std::string> words;
   for (const CommandText& each : command.commands) words.push_back(each.name);
@@ -50,7 +50,7 @@ std::vector<std::string> words_after(const CommandText& command) {
   return words;
 }
 
-/// With what --help prints next to an option's name.
+/// The option's name with the text that --help prints next to it.
 std::string option_help(const OptionText& option) {
   std::string text = option.help.empty() ? "-" : option.help;
   if (!option.fallback.empty()) text += " (default: " + option.fallback + ")";
@@ -62,8 +62,8 @@ std::string single_quoted(const std::string& text) {
   return "'" + replaced(text, "'", "'\\''") + "'";
 }
 
-/// The shell walks from word to word, as far as they are commands: a function that bash and zsh
-/// share. `first`: the index of the first word after lft.
+/// Shell code, for bash and zsh, that follows the words as long as they are commands. `first` is
+/// the index of the first word after lft.
 std::string walk(const CommandText& lft, const std::string& words, const std::string& current,
                  const std::string& first) {
   std::vector<std::string> paths;

@@ -1,4 +1,4 @@
-// lft completions: what a shell completes, and the man page, both from the commands' declarations.
+// lft completions: shell completions and the man page, from the commands' declarations.
 #include <iostream>
 #include <memory>
 

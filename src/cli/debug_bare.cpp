@@ -1,4 +1,4 @@
-// lft debug bare: the run without its parts, then with one more at a time.
+// lft debug bare: the run without optional features, then with one more at a time.
 #include "src/cli/commands.h"
 #include "src/cli/recipe_args.h"
 #include "src/debug/isolate/bare.h"

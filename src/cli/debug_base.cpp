@@ -1,4 +1,4 @@
-// lft debug base: what looks damaged in a base model, before anything is trained on it.
+// lft debug base: suspicious weights of a base model.
 #include <memory>
 
 #include "src/cli/commands.h"

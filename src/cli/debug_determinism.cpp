@@ -9,7 +9,7 @@
 namespace lft::cli {
 namespace {
 
-/// What `determinism` runs in each of its processes.
+/// The command that `determinism` runs in each process.
 void add_trace(Command& debug) {
   struct Options {
     std::string recipe, out;

@@ -1,4 +1,4 @@
-// lft debug memory: what a step's memory is for, as text and as a picture.
+// lft debug memory: the memory of a step, as text and as a chart.
 #include "src/base/signals.h"
 #include "src/cli/commands.h"
 #include "src/cli/outputs.h"

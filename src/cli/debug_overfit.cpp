@@ -1,4 +1,4 @@
-// lft debug overfit: one batch, learnt by heart, or the reason why not.
+// lft debug overfit: overfits one batch, or names the reason for failing.
 #include "src/cli/commands.h"
 #include "src/cli/recipe_args.h"
 #include "src/debug/isolate/overfit.h"

@@ -31,8 +31,7 @@ struct EvalCommand {
   uint64_t seed = 0;
 };
 
-/// The model that the recipe trains is what its run has written. The base alone is evaluated only
-/// where --model names it.
+/// The model of a recipe is the output of its run. Only --model evaluates the base alone.
 void take_trained(const recipe::Recipe& recipe, InferOptions& infer) {
   if (!infer.model.empty()) return;
   const std::string product = train::product_of(recipe),
@@ -48,7 +47,7 @@ void take_trained(const recipe::Recipe& recipe, InferOptions& infer) {
              recipe.model.path + " evaluates the base alone");
 }
 
-/// What --set says of a setting takes precedence over what the adapter records.
+/// Settings in --set take precedence over those that the adapter records.
 family::InputSettings set_by_hand(const family::InputSettings& settings,
                                   const std::vector<std::string>& sets) {
   family::InputSettings asked;
@@ -60,8 +59,8 @@ family::InputSettings set_by_hand(const family::InputSettings& settings,
   return asked;
 }
 
-/// What the command line leaves open is the recipe's: the model it trained, its adapter, held-out
-/// rows, template and fit.
+/// The recipe provides everything that the command line does not set: model, adapter, held-out
+/// rows, template and image fit.
 void fill_from_recipe(EvalCommand& command) {
   recipe::Recipe recipe = command.recipe.read();
   take_trained(recipe, command.infer);
@@ -118,7 +117,7 @@ std::unique_ptr<data::Dataset> open_rows(const EvalCommand& command, const Infer
       .eval;
 }
 
-/// Records are written when all are there: captions are judged together.
+/// Records are written at the end, because captions are scored together.
 void write_records(const infer::EvalResult& result, infer::Metric metric, OutputLines& out) {
   for (const infer::EvalRecord& record : result.records)
     out.line(io::json_text(record_line(record, metric)));

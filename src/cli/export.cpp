@@ -40,7 +40,7 @@ std::optional<io::DType> dtype_of(const std::string& name, hf::Target target) {
   refuse(ErrorKind::kUsage, "unknown dtype", "--dtype", quote_text(name), "fp32, bf16 or fp16");
 }
 
-/// Each finding a line; kInput when there is one.
+/// Prints one line for each finding; kInput if there is one.
 void check_adapter(hf::Target target, const hf::AdapterDir& dir, const std::string& model) {
   const hf::ModelDir base = hf::ModelDir::open(model);
   hf::check_adapter_base(dir, base);

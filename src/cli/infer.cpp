@@ -34,7 +34,7 @@ std::string setting_text(int64_t pixels) {
   return pixels > 0 ? std::to_string(pixels) : "the model's own";
 }
 
-/// How a setting is chosen, over the four places that may say it.
+/// The value of a setting and its source, of four possible sources.
 template <class Value>
 struct Choice {
   Value value;
@@ -63,8 +63,8 @@ struct Choice {
   }
 };
 
-/// Says in one line which settings are used and why: the template and the image fit in any case,
-/// the others where they are set.
+/// Prints which settings are used and why: always template and image fit, the others if they are
+/// set.
 family::InputSettings choose_settings(const InferOptions& options,
                                       const family::InputSettings& by_adapter,
                                       const family::InputSettings& by_model, bool has_template,
@@ -105,7 +105,7 @@ std::string first_difference(const std::string& own, const std::string& other) {
   }
 }
 
-/// An adapter is asked with its own template. Reports how the checkpoint's differs.
+/// An adapter is used with its own template. Reports how the checkpoint's differs.
 void report_other_template(const hf::AdapterNotes& adapter,
                            const std::optional<text::TemplateText>& own, const std::string& used) {
   const bool is_used = !adapter.chat_template.empty() && used == adapter.input.template_name;

@@ -40,7 +40,7 @@ void write_report(const std::string& out, const ProbeDifference& difference,
 void merge(const MergeOptions& options) {
   const hf::AdapterDir adapter = hf::AdapterDir::open(options.adapter);
   const std::string model = base_of(adapter, options.model);
-  std::future<Probed> pass;  // from the first tensor on, while the disk takes what is merged
+  std::future<Probed> pass;  // runs while merged tensors are written
   hf::MergeReport report = hf::merge_to_dir(model, options.adapter, options.out, [&] {
     stop_if_requested();
     if (pass.valid()) return;

@@ -1,4 +1,4 @@
-// lft recipe: list, show and copy the recipes that come with lft, and the reference of all fields.
+// lft recipe: lists, shows and copies the bundled recipes, and prints the reference of all fields.
 #include "src/recipe/recipe.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr char kSuffix[] = ".yaml";
 
-/// Names below the folder without the suffix, sorted.
+/// Names in the directory without the suffix, sorted.
 std::vector<std::string> recipe_names(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code code;
@@ -48,8 +48,7 @@ std::string read_named(const std::string& name) {
   return io::read_file((folder / (bare + kSuffix)).string(), 1 << 20);
 }
 
-/// The second comment line; the first says how to launch the recipe and serves where there is no
-/// second.
+/// The second comment line, or the first, which shows how to start the recipe.
 std::string description(const std::string& text) {
   std::istringstream lines(text);
   std::string found;

@@ -21,7 +21,8 @@ struct ScoreOptions {
   std::string data, image_root, out;
 };
 
-/// Samples a forward pass: small enough for a 7B model's activations. Padding changes no result.
+/// Samples in a forward pass, few enough for the activations of a 7B model. Padding changes no
+/// result.
 constexpr int64_t kRows = 4;
 
 io::Json score_line(const data::Sample& sample, const float* logprobs, int64_t count) {

@@ -18,10 +18,10 @@ struct ServeCommand {
   int64_t port = 8000, batch = 8, queue = 256, max_new_tokens = 1024, request_time = 30;
 };
 
-/// Requests that wait have a thread each, and some more answer without waiting.
+/// Each waiting request has a thread; the remaining threads answer without waiting.
 constexpr int64_t kThreads = 1024, kMoreThreads = 16;
 
-/// What requests call the model: the last part of the path of what was trained.
+/// The default name of the model: the last part of the path of the adapter or model.
 std::string name_of(const ServeCommand& command) {
   if (!command.name.empty()) return command.name;
   const std::string& path =
@@ -32,7 +32,7 @@ std::string name_of(const ServeCommand& command) {
 
 void serve(const ServeCommand& command) {
   InferModel infer = load_infer_model(command.infer);
-  // Words of a request are words, whatever the training did with those of its rows.
+  // Text in a request is always plain text.
   infer.encode.special_tokens = data::SpecialTokensInText::kText;
   serve::ChatServerOptions options{.name = name_of(command),
                                    .max_new_tokens = command.max_new_tokens,

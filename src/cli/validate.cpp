@@ -1,4 +1,4 @@
-// lft validate: every row and every image of the data, before a run does it.
+// lft validate: checks every row and every image of the data.
 #include "src/debug/data/validate.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct ValidateArgs {
   int64_t workers = 0;
 };
 
-/// One error for all of them: how many of each kind, and the first.
+/// One error for all problems: the number of each kind, and the first.
 [[noreturn]] void refuse_data(const debug::DataReport& report, const recipe::Recipe& recipe) {
   std::vector<std::string> lines, advice;
   for (const auto& [fault, problems] : report.first) {
@@ -43,7 +43,7 @@ struct ValidateArgs {
              "; data.on_bad_sample: skip leaves out rows that cannot be read");
 }
 
-/// How to look at the first image that shows little; empty where every image is as it should be.
+/// The command that shows the first suspicious image; empty if there is none.
 std::string look_command(const debug::DataReport& report, const std::string& recipe) {
   for (const auto& [fault, problems] : report.first) {
     if (fault < debug::DataFault::kWhiteImage) continue;

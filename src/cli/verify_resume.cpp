@@ -34,7 +34,7 @@ void add_verify_resume(Command& app) {
   });
 }
 
-/// What verify-resume runs in each of its processes.
+/// The command that verify-resume runs in each process.
 void add_debug_part(Command& debug) {
   struct Options {
     std::string recipe, out;

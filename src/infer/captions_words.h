@@ -5,8 +5,8 @@
 
 namespace lft::infer {
 
-/// Lower case, without punctuation, contractions in two: what Stanford's PTBTokenizer and the list
-/// of marks that COCO takes out leave of plain English; signs and addresses are cut more simply.
+/// Words in lower case without punctuation, with contractions split, as by Stanford's PTBTokenizer
+/// and COCO's list of punctuation for plain English; signs and addresses are tokenised more simply.
 std::vector<std::string> caption_words(const std::string& text);
 
 }  // namespace lft::infer

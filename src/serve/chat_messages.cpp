@@ -32,7 +32,7 @@ bool contains(const std::array<std::string_view, kCount>& names, std::string_vie
   return std::ranges::find(names, name) != names.end();
 }
 
-/// What clients write next to words, and what changes nothing of an answer.
+/// Keys that clients add and that do not change an answer.
 constexpr std::array<std::string_view, 11> kAsides = {"id",
                                                       "name",
                                                       "cache_control",
@@ -51,7 +51,7 @@ std::string text_at(const Json& object, const std::string& key, const std::strin
   refuse_at(place + "." + key, "is " + io::describe_json(value) + " (expected a text)");
 }
 
-/// The other keys must ask for nothing.
+/// All other keys must have empty values.
 void check_keys(const Json& object, std::initializer_list<std::string_view> used,
                 const std::string& place) {
   for (const auto& [key, value] : object.items()) {
@@ -69,7 +69,7 @@ void check_keys(const Json& object, std::initializer_list<std::string_view> used
   }
 }
 
-/// What a part says, "" for no known key: clients leave the type out.
+/// The type of a part, or "" without a known key: clients may omit the type.
 std::string type_of(const Json& part, const std::string& place) {
   const Json& type = member_or_null(part, "type");
   if (type.is_string()) return type.get<std::string>();
@@ -81,7 +81,7 @@ std::string type_of(const Json& part, const std::string& place) {
   return "";
 }
 
-/// The address of an image part: {"url": ...} or the address itself.
+/// The URL of an image part: {"url": ...} or a string.
 std::string address_of(const Json& part, const std::string& place) {
   for (const char* key : {"image_url", "image", "url"}) {
     const Json& value = member_or_null(part, key);

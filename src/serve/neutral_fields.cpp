@@ -9,8 +9,8 @@ namespace {
 
 using io::Json;
 
-/// What says nothing of an answer here, whatever its value: names, places of accounts and caches,
-/// and the effort of models that reason by request.
+/// Fields that never change an answer here: names, accounts, caches, and the effort of reasoning
+/// models.
 constexpr std::array<std::string_view, 20> kSaysNothing = {"user",
                                                            "metadata",
                                                            "store",
@@ -32,8 +32,8 @@ constexpr std::array<std::string_view, 20> kSaysNothing = {"user",
                                                            "spaces_between_special_tokens",
                                                            "add_special_tokens"};
 
-/// Values that ask for no more than there is without the field: defaults of OpenAI, vLLM, SGLang
-/// and llama.cpp. Of a field that is not listed null, false and what is empty ask for nothing.
+/// Values that equal the absence of the field: defaults of OpenAI, vLLM, SGLang and llama.cpp. For
+/// a field that is not listed only empty values are neutral.
 struct Neutral {
   std::string_view field, values;  // JSON, a list
 };

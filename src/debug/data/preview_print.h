@@ -12,8 +12,8 @@ namespace lft::debug {
 /// through, or in (( )).
 std::string preview_text(const Preview& preview, const recipe::Recipe& recipe, bool terminal);
 
-/// All of them as one page that works offline, images embedded. All text is escaped. `others`, of
-/// under_template(), are shown next to them.
+/// One HTML page that works offline, with embedded images. All text is escaped. `others`, from
+/// under_template(), are shown next to the previews.
 std::string preview_page(const std::vector<Preview>& previews, const recipe::Recipe& recipe,
                          const std::vector<Preview>& others = {}, const std::string& other = "");
 

@@ -13,7 +13,7 @@ std::string fault_slug(DataFault fault);  // "missing_image"
 
 std::string fault_title(DataFault fault);  // "an image file that is not there"
 
-/// The report for people, and as one JSON object.
+/// The report as text, and as one JSON object.
 std::string data_report_text(const DataReport& report);
 
 io::Json data_report_json(const DataReport& report);

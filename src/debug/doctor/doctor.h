@@ -1,5 +1,5 @@
-// `lft doctor`: what this build, its libraries and this machine are, and whether they train
-// together. Needs no model and no file.
+// `lft doctor`: describes the build, its libraries and the machine, and checks them by training
+// steps. Needs no model and no file.
 #pragma once
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
@@ -25,7 +25,7 @@ struct DoctorReport {
 };
 
 struct DoctorOptions {
-  std::string driver_library = "libcuda.so.1";  // a test's ways in
+  std::string driver_library = "libcuda.so.1";  // for tests
   std::function<void(int64_t step, train::Optimizer&)> gradients_ready = {};
 };
 DoctorReport examine(const DoctorOptions& options = {});

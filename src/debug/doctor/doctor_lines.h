@@ -7,7 +7,7 @@
 
 namespace lft::debug {
 
-/// What to print: a line a fact, then the problems. For a bug report.
+/// Lines to print for a bug report: one for each fact, then the problems.
 std::vector<std::string> doctor_lines(const DoctorReport& report);
 
 }  // namespace lft::debug

@@ -7,7 +7,7 @@
 
 namespace lft::debug {
 
-/// The table, equal layers in one row, a blank line, the totals.
+/// The table with equal layers in one row, a blank line, and the totals.
 std::vector<std::string> summary_lines(const Summary& summary);
 
 }  // namespace lft::debug

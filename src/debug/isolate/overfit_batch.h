@@ -5,11 +5,11 @@
 
 namespace lft::debug {
 
-/// The one batch: see overfit().
+/// The batch of overfit().
 data::StepSamples overfit_batch(const train::Run& run);
 
-/// Nats a supervised token that no model gets below: rows with the same images that agree up to a
-/// token and go on differently.
+/// The lowest possible loss in nats per supervised token: rows with the same images and prefix may
+/// continue differently.
 double loss_floor(const data::StepSamples& batch);
 
 }  // namespace lft::debug

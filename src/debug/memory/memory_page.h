@@ -7,8 +7,8 @@
 
 namespace lft::debug {
 
-/// The picture: one HTML file that works offline, a timeline stacked by use, and the tables of its
-/// peak. `title` and `under` are text; all of it is escaped.
+/// One HTML file that works offline: a timeline stacked by use, and tables of its peak. `title` and
+/// `under` are text, which is escaped.
 std::string memory_page(const std::string& title, const std::string& under,
                         const MemoryPicture& picture, const std::vector<StepMarks>& steps);
 

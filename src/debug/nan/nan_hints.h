@@ -10,18 +10,18 @@
 
 namespace lft::debug {
 
-/// One line of a run's metrics.
+/// A step line of a run's metrics.
 struct StepFigures {
   int64_t step = 0;
   double loss = NAN, lr = NAN, grad_norm = NAN;
 };
 
-/// Step lines before `step` of a metrics.jsonl; nothing where there is no such file. Lines that are
-/// not whole are left out.
+/// Step lines before `step` of a metrics.jsonl, or nothing without the file. Incomplete lines are
+/// skipped.
 std::vector<StepFigures> read_history(const std::string& path, int64_t before_step);
 
-/// Learning rate too high (with or without warm-up) and missing clipping, from how the run went.
-/// `largest_weight`: of all trainables.
+/// Hints at a learning rate that is too high and at missing clipping, from the run's history.
+/// `largest_weight` is the largest of all trainables.
 std::vector<train::Hint> run_hints(const recipe::Recipe& recipe,
                                    const std::vector<StepFigures>& history,
                                    const train::NamedTensor& largest_weight);

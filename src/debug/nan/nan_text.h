@@ -7,12 +7,12 @@
 
 namespace lft::debug {
 
-/// All of it, to print: what was bad from the start, each micro-batch, the first bad value and
-/// gradient, FP32 beside it, causes.
+/// Lines to print: bad inputs, each micro-batch, the first bad value and gradient, the FP32 pass,
+/// causes.
 std::vector<std::string> hunt_lines(const Hunt& hunt, const HuntInput& input,
                                     const std::vector<train::Hint>& run_hints);
 
-/// The finding as the one error of the command: kNumeric. Needs hunt.found().
+/// Throws the finding as a kNumeric error. Requires hunt.found().
 [[noreturn]] void throw_found(const Hunt& hunt, const HuntInput& input,
                               const std::vector<train::Hint>& run_hints);
 

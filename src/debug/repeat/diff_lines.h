@@ -7,7 +7,7 @@
 
 namespace lft::debug {
 
-/// Lines to print; the last ones say where the runs part and what did, or that they do not.
+/// Lines to print; the last ones describe where and how the runs diverge, or that they do not.
 std::vector<std::string> diff_lines(const RunDiff& diff);
 
 /// One line: "step 7: other samples".

@@ -81,9 +81,9 @@ class Verification {
     const std::string a = scratch_.file("whole"), b = scratch_.file("parts");
     std::vector<Compared> compared;
     if (resumed_behind(b) != middle) {
-      compared.push_back(
-          {.what = "the restart",
-           .difference = "the second process did not go on behind step " + std::to_string(middle)});
+      compared.push_back({.what = "the restart",
+                          .difference = "the second process did not continue after step " +
+                                        std::to_string(middle)});
     } else if (resumed.step != whole.step) {
       compared.push_back(
           {.what = "the last step",

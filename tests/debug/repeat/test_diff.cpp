@@ -194,8 +194,7 @@ TEST_F(Diff, RunsWithoutHashesAreComparedByTheirNumbers) {
   const RunDiff diff = diff_runs(a(), b);
   EXPECT_EQ(diff.parting, Parting::kNone) << parting_text(diff);
   EXPECT_EQ(diff.notes,
-            std::vector<std::string>{
-                "a run is without hashes: whether its samples were the same cannot be told"});
+            std::vector<std::string>{"a run has no hashes: its samples cannot be compared"});
 }
 
 TEST_F(Diff, EveryFieldOfTheEnvironmentCounts) {

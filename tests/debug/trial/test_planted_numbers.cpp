@@ -201,7 +201,7 @@ std::vector<PlantedBug> in_precision_and_ops() {
                   "finite, and wrong",
        .command = "lft debug nan",
        .code = 0,
-       .says = {"fp32 beside it parts at language_model.model.layers.1.mlp.up_proj"},
+       .says = {"fp32 pass differs at language_model.model.layers.1.mlp.up_proj"},
        .run =
            [](bool planted) {
              return hunt_patient("fp16", planted, [](Patient& p) {
