@@ -64,8 +64,8 @@ std::string escape(std::string_view text, size_t max_bytes, bool quoted, bool ke
   return out;
 }
 
-/// Further lines of a part are indented below its first. "error:" stands once in the block, so that
-/// a script can count errors.
+/// Further lines of a part are indented. "error:" occurs once in the block, so that a script can
+/// count errors.
 void append_part(std::string* block, const char* label, const std::string& part) {
   constexpr size_t kMaxPart = 4000;
   constexpr std::string_view kMark = "error:";

@@ -1,5 +1,5 @@
-// How an error looks on the terminal: one block, valid UTF-8, nothing from a file able to move the
-// cursor. What it means is in kernels/common/error.h.
+// The text of an error on the terminal: one block of valid UTF-8 without control characters. The
+// error type is in kernels/common/error.h.
 #pragma once
 #include <string>
 #include <string_view>
@@ -8,15 +8,16 @@
 
 namespace lft {
 
-/// "error: what" and below it the parts that are set (where, found, expected, next), each escaped
-/// and cut. Ends with a newline.
+/// "error: what" and the parts that are set (where, found, expected, next), escaped and truncated.
+/// It ends with a newline.
 std::string format_error(const Error& error);
-/// The same error, with `next` where it has no next step of its own.
+/// The same error with `next`, unless it already has a next step.
 Error advised(const Error& error, std::string next);
 /// Line breaks, control characters, invalid UTF-8 and bidirectional overrides become \n, \x1b,
-/// \xff, \u202e; cut with "..." after max_bytes. With keep_lines line breaks stay.
+/// \xff, \u202e; the text is truncated with "..." after max_bytes. With keep_lines line breaks are
+/// kept.
 std::string escape_text(std::string_view text, size_t max_bytes = 200, bool keep_lines = false);
-/// escape_text in double quotes, quotes and backslashes escaped too.
+/// escape_text() in double quotes, with quotes and backslashes escaped.
 std::string quote_text(std::string_view text, size_t max_bytes = 200);
 /// "2.5 GB" (powers of 1000, as df -H); below 1000 "17 bytes".
 std::string format_bytes(double bytes);

@@ -27,7 +27,7 @@ void require(bool ok) {
 }  // namespace
 
 Sha256::Sha256() : state_(std::make_unique<State>()) {
-  // Fetched once: EVP_sha256() is searched for in each initialisation.
+  // Fetched once, because each initialisation with EVP_sha256() searches for it.
   static const EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   require(state_->context != nullptr && algorithm != nullptr &&
           EVP_DigestInit_ex(state_->context, algorithm, nullptr) == 1);
@@ -59,7 +59,7 @@ std::string sha256(std::string_view bytes) {
 }
 
 uint64_t placed_digest(const void* data, uint64_t bytes, uint64_t offset) {
-  // Each step is a bijection of the word, so that words which differ stay different.
+  // Each step is a bijection of the word, so that different words give different results.
   const auto mixed = [](uint64_t word, uint64_t place) {
     word += place * 0x9E3779B97F4A7C15u;
     word = (word ^ (word >> 32)) * 0xD6E8FEB86659FD93u;

@@ -18,18 +18,18 @@ namespace {
 constexpr size_t kMaxLine = 4000;
 constexpr char kClearLine[] = "\r\x1b[K";
 
-/// The terminal is one, and so is what is known of it.
+/// There is one terminal, and this is its state.
 struct Status {
   std::mutex mutex;
   std::atomic<bool> quiet = false;
-  std::string line;  // what stands on the last line of the terminal
+  std::string line;  // the status on the last line of the terminal
 };
 Status& status() {
   static Status one;
   return one;
 }
 
-/// A terminal may go away under a run; that is no reason to stop it.
+/// The terminal may be closed during a run, which must not stop it.
 void write_stderr(const std::string& text) {
   for (size_t at = 0; at < text.size();) {
     const ssize_t wrote = write(STDERR_FILENO, text.data() + at, text.size() - at);
@@ -39,7 +39,7 @@ void write_stderr(const std::string& text) {
   }
 }
 
-/// Takes the status away while something is printed.
+/// Clears the status while something is printed.
 class StatusAside {
  public:
   explicit StatusAside(int fd) : lock_(status().mutex), hides_(is_shown_on(fd)) {
@@ -57,7 +57,7 @@ class StatusAside {
   bool hides_;
 };
 
-/// Line by line; nothing is changed where `fd` is no terminal.
+/// Line by line; the text does not change if `fd` is not a terminal.
 std::string folded(const std::string& text, int fd) {
   if (!is_terminal(fd)) return text;
   const int64_t width = terminal_width(fd);

@@ -1,28 +1,29 @@
-// The one writer to stdout and stderr while a command goes on: results, notices, and the line that
-// stays below them. On a terminal long lines are folded and a few words have colours.
+// Output of a command on stdout and stderr: results, notices, and a status line below them. On a
+// terminal long lines are folded and a few words are coloured.
 #pragma once
 #include <string>
 #include <string_view>
 
 namespace lft {
 
-/// A line (or several) to stdout as it is, at once: it stands there while the command goes on.
+/// Prints one or more lines to stdout, without change and without buffering.
 void print_line(const std::string& line);
-/// One line to stderr, escaped, whole even when several threads write. A closed stderr is no error.
+/// Prints one escaped line to stderr, also if several threads write. A closed stderr is not an
+/// error.
 void notice(std::string_view line);
-/// The same, beginning with "warning: ".
+/// As notice(), with "warning: " in front.
 void warning(std::string_view line);
-/// warning(), but for a line that this process has printed before.
+/// As warning(), but a line that this process has already printed is dropped.
 void warning_once(const std::string& line);
 
-/// Nothing is written from here on, or all again: of the processes of a run one speaks.
+/// Turns all output off or on: only one process of a run prints.
 void be_quiet(bool quiet);
 bool is_quiet();
 
-/// The terminal's last line, below all that is printed from now on; "" takes it away. Nothing where
-/// stderr is no terminal.
+/// Sets the status on the terminal's last line; "" clears it. Does nothing if stderr is not a
+/// terminal.
 void show_status(const std::string& line);
-/// Leaves it where it stands, as a line like the others.
+/// Keeps the status as an ordinary line.
 void keep_status();
 
 }  // namespace lft

@@ -24,7 +24,7 @@ bool is_bad_alloc(const std::exception_ptr& error) {
   }
 }
 
-/// Nothing is allocated here, and no lock is taken that this thread may hold.
+/// This must not allocate, nor take a lock that this thread may hold.
 [[noreturn]] void end() {
   if (is_bad_alloc(std::current_exception())) {
     for (const std::string_view part :

@@ -31,7 +31,7 @@ void parallel_for(int64_t count, int64_t threads, const std::function<void(int64
   try {
     for (int64_t i = 1; i < std::min(threads, count); ++i) others.emplace_back(work);
   } catch (...) {
-    fail();  // no memory for a thread: those that run are still to be joined
+    fail();  // no memory for a thread: the running ones must be joined
   }
   work();
   for (std::thread& thread : others) thread.join();

@@ -8,7 +8,7 @@
 namespace lft {
 namespace {
 
-// A handler can reach nothing but globals.
+// A signal handler can only access globals.
 std::atomic<int> first_signal{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 

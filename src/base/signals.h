@@ -1,23 +1,22 @@
-// Signals as a flag that loops poll. The handlers do nothing else; what to save and how to leave is
-// the poller's.
+// Signals set a flag that loops poll. The poller decides what to save and how to exit.
 #pragma once
 #include <exception>
 
 namespace lft {
 
-/// SIGINT, SIGTERM and SIGUSR1 set the flag; a second one leaves at once with _exit(128 + n).
-/// SIGPIPE is ignored. Call once, early in main.
+/// SIGINT, SIGTERM and SIGUSR1 set the flag; a second signal calls _exit(128 + n). SIGPIPE is
+/// ignored. Call it once, early in main().
 void install_signal_handlers();
-/// The first signal that came (SIGINT, SIGTERM, SIGUSR1), 0 while none has.
+/// The first signal that was received (SIGINT, SIGTERM or SIGUSR1), or 0.
 int requested_signal();
-/// A signal came while there was nothing to save: the program ends with stop_exit_code().
+/// Thrown after a signal if there is nothing to save: the program exits with stop_exit_code().
 struct Stopped : std::exception {
   const char* what() const noexcept override { return "stopped by a signal"; }
 };
-/// Whether that is SIGINT; then it is answered, and the flag is 0 again.
+/// Whether the signal is SIGINT; if so, the flag is reset to 0.
 bool take_interrupt();
-/// Exit code of a run that saved and stopped for this signal: 130 for SIGINT, else 75 (preempted,
-/// requeue).
+/// Exit code of a run that has saved and stopped after this signal: 130 for SIGINT, otherwise 75
+/// (preempted, requeue).
 int stop_exit_code(int signal);
 
 }  // namespace lft

@@ -20,7 +20,7 @@ int64_t middle_of(Range range) { return range.begin + (range.size() + 1) / 2; }
 Range share_of(int64_t total, int64_t rank, int64_t ranks) {
   Range range{0, total};
   while (ranks > 1) {
-    const int64_t first = (ranks + 1) / 2;  // ranks that share what comes first
+    const int64_t first = (ranks + 1) / 2;  // ranks that share the first half
     const int64_t middle = ranks % 2 == 0
                                ? middle_of(range)
                                : range.begin + (range.size() * first + ranks - 1) / ranks;

@@ -1,5 +1,5 @@
-// The order in which the numbered parts of a sum are added, whoever adds which: a binary tree that
-// halves its range, the larger half first. Pure arithmetic, no numbers are added here.
+// The order in which the numbered parts of a sum are added: a binary tree that halves its range,
+// the larger half first. This is only the order; no numbers are added here.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -12,18 +12,17 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-/// The part of [0, total) that one of `ranks` works on: contiguous, of sizes that differ by at most
-/// one, none empty where total >= ranks. Where `ranks` is a power of two it is a node of the tree,
-/// so that its sum is one that the whole tree adds, too.
+/// The contiguous part of [0, total) of one of `ranks`. Sizes differ by at most one, and no part is
+/// empty if total >= ranks. If `ranks` is a power of two, the part is a node of the tree.
 Range share_of(int64_t total, int64_t rank, int64_t ranks);
 
 /// The two halves of a node: [begin, middle) and [middle, end).
 int64_t middle_of(Range range);
 
-/// How many sums are added up after part i of `count` is there, for each i. The parts come in
-/// order; what waits is a stack, and what is added last is on its top.
+/// For each part i of `count`, the number of additions after it arrives. The parts arrive in order;
+/// pending sums are a stack, and the last one is on top.
 std::vector<int64_t> additions_after(int64_t count);
-/// How many sums wait at the most.
+/// The largest number of pending sums.
 int64_t most_waiting(int64_t count);
 
 /// True for 1, 2, 4, ...

@@ -9,7 +9,7 @@
 namespace lft {
 namespace {
 
-/// Where a further part of a line begins.
+/// The column where a continuation begins.
 int64_t indent_of(std::string_view line, int64_t width) {
   const size_t start = std::min(line.find_first_not_of(' '), line.size());
   const size_t gap = line.find("  ", start);
@@ -19,8 +19,8 @@ int64_t indent_of(std::string_view line, int64_t width) {
   return std::min(static_cast<int64_t>(start) + 4, width / 2);
 }
 
-/// Bytes of the longest beginning that ends before a blank, rather before a gap between columns,
-/// and takes at most `width` columns; where the first word is wider, that word's.
+/// Bytes of the longest prefix of at most `width` columns that ends before a blank, preferably
+/// before a gap between columns; if the first word is wider, the length of that word.
 size_t part_length(std::string_view text, int64_t width) {
   size_t word = 0, column = 0;
   const size_t first = std::min(text.find_first_not_of(' '), text.size());
@@ -63,7 +63,7 @@ int64_t columns_of(std::string_view text) {
       i = std::min(text.find('m', i), text.size());
       continue;
     }
-    columns += (static_cast<unsigned char>(text[i]) & 0xC0) != 0x80;  // not a byte that goes on
+    columns += (static_cast<unsigned char>(text[i]) & 0xC0) != 0x80;  // not a continuation byte
   }
   return columns;
 }

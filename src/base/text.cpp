@@ -30,7 +30,8 @@ int edit_distance(std::string_view a, std::string_view b) {
 
 std::vector<std::string> closest_names(std::string_view name,
                                        const std::vector<std::string>& candidates, size_t max) {
-  constexpr size_t kMaxLength = 200;  // longer is no misspelling, and the distance is quadratic
+  constexpr size_t kMaxLength =
+      200;  // longer names are not misspellings, and the distance is quadratic
   std::vector<std::pair<int, std::string>> near;
   if (name.empty() || name.size() > kMaxLength) return {};
   for (const std::string& candidate : candidates) {
@@ -90,7 +91,7 @@ std::string shell_word(const std::string& word) {
   const auto plain = [](unsigned char c) {
     return std::isalnum(c) || std::strchr("_./=:,@%+-", c) != nullptr;
   };
-  // What messages would escape, bash reads back from the same escapes.
+  // Bash reads the escapes that messages contain.
   if (escape_text(word, SIZE_MAX) != word) {
     std::string quoted = "$'";
     for (const unsigned char c : word) {

@@ -1,4 +1,4 @@
-// Small text helpers that messages need: which known name was meant, lists joined for a line.
+// Small text helpers for messages: nearest names, joined lists, quoting, numbers.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,39 +7,36 @@
 
 namespace lft {
 
-/// Edits (insert, delete, replace, swap of neighbours) from a to b, over bytes.
+/// Number of edits (insert, delete, replace, swap of neighbours) from a to b, over bytes.
 int edit_distance(std::string_view a, std::string_view b);
-/// The candidates that `name` is probably a misspelling of, nearest first, at most `max`; empty
-/// when none is near.
+/// The candidates that `name` may be a misspelling of, nearest first, at most `max`.
 std::vector<std::string> closest_names(std::string_view name,
                                        const std::vector<std::string>& candidates, size_t max = 3);
-/// Whether a text contains white space alone, or nothing.
+/// Whether a text is empty or only white space.
 bool is_blank_text(std::string_view text);
-/// The letters A to Z as a to z; other bytes stay.
+/// The text with A to Z in lower case; other bytes do not change.
 std::string lower_ascii(std::string_view text);
-/// Without white space at both ends.
+/// The text without white space at both ends.
 std::string_view trimmed(std::string_view text);
 
 /// "a, b, c"; beyond `max` items ", and 7 more".
 std::string join(const std::vector<std::string>& items, std::string_view separator = ", ",
                  size_t max = SIZE_MAX);
 
-/// The same of names out of a file (sample ids), each escaped and cut, so that none can break a
-/// line.
+/// As join(), for names from a file (sample ids), which are escaped and truncated.
 std::string join_names(const std::vector<std::string>& names, size_t max);
 
-/// A word of a command as a shell reads it back, in single quotes where it needs them: printed
-/// commands run as they are. What messages escape (control characters, bytes that are no UTF-8) is
-/// in bash's $'...'.
+/// A word of a command, quoted for the shell if necessary, so that printed commands can be run.
+/// Control characters and invalid UTF-8 are in bash's $'...'.
 std::string shell_word(const std::string& word);
 
-/// A number by a printf format for one double, at most 63 characters: "0.00123".
+/// A number in a printf format, at most 63 characters: "0.00123".
 std::string format_number(double value, const char* format = "%.3g");
 
-/// "13,350,839,296"; not of negative numbers.
+/// "13,350,839,296"; the number must not be negative.
 std::string with_commas(int64_t number);
 
-/// The present moment by a strftime format, in UTC; at most 63 characters.
+/// The current time in UTC, in a strftime format; at most 63 characters.
 std::string utc_now(const char* format);
 
 }  // namespace lft

@@ -1,4 +1,4 @@
-// The base model of an adapter that a command is given.
+// The base model of an adapter.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace lft::cli {
 
-/// `given`, or where that is empty the folder that the adapter records; kUsage where there is none.
+/// `given`, or the directory that the adapter records; kUsage if there is none.
 std::string base_of(const hf::AdapterDir& adapter, const std::string& given);
 
 }  // namespace lft::cli

@@ -25,8 +25,8 @@ constexpr size_t kMaxLine = 1u << 20;
 constexpr int kRemembered = 1000;  // lines
 constexpr std::string_view kImage = "/image ";
 
-/// True when a byte waits on stdin or it has ended; a signal ends the wait (a blocking read would
-/// be restarted). `idle` is called five times a second.
+/// True if stdin has a byte or has ended; a signal ends the wait (a blocking read would be
+/// restarted). `idle` is called five times a second.
 template <class Idle>
 bool wait_for_byte(const Idle& idle) {
   for (;;) {
@@ -51,7 +51,7 @@ int read_character(EditLine* editor, wchar_t* character) {
     const size_t used = std::mbrtowc(character, &byte, 1, &state);
     if (used == static_cast<size_t>(-2)) continue;  // the character has more bytes
     if (used != static_cast<size_t>(-1)) return 1;
-    state = {};  // no UTF-8: passed over
+    state = {};  // invalid UTF-8 is skipped
   }
 }
 
@@ -60,7 +60,7 @@ char* prompt(EditLine*) {
   return text;
 }
 
-/// ~/.local/state/lft/chat_history or where XDG_STATE_HOME has it; empty where nobody may write.
+/// ~/.local/state/lft/chat_history, or in XDG_STATE_HOME; empty if it cannot be written.
 std::string find_history_file() {
   const auto folder_of = [](const char* variable, const char* below) {
     const char* const value = std::getenv(variable);
@@ -74,7 +74,7 @@ std::string find_history_file() {
   return access(folder.c_str(), W_OK | X_OK) == 0 ? folder + "/chat_history" : "";
 }
 
-/// Names of files that begin as `path` does; a folder's ends with a slash.
+/// File names that start with `path`; names of directories end with a slash.
 std::vector<std::string> files_like(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "" : path.substr(0, slash + 1);
@@ -97,7 +97,7 @@ std::vector<std::string> files_like(const std::string& path) {
 ChatInput::ChatInput(std::vector<std::string> commands)
     : commands_(std::move(commands)), terminal_(isatty(STDIN_FILENO) == 1) {
   if (!terminal_ || !is_terminal(STDERR_FILENO)) return;
-  setlocale(LC_CTYPE, "C.UTF-8");  // what a model reads is UTF-8 under any locale
+  setlocale(LC_CTYPE, "C.UTF-8");  // models read UTF-8 in any locale
   editor_ = el_init("lft", stdin, stderr, stderr);
   if (editor_ == nullptr) return;
   history_ = history_init();
@@ -123,7 +123,7 @@ void ChatInput::bind(EditLine* editor) {
   el_set(editor, EL_GETCFN, read_character);
   el_source(editor, nullptr);                        // ~/.editrc
   el_set(editor, EL_SETTY, "-d", "-isig", nullptr);  // Ctrl-C and Ctrl-Z are keys like the others
-  el_set(editor, EL_ADDFN, "lft-cancel", "Begins the line anew.", on_cancel);
+  el_set(editor, EL_ADDFN, "lft-cancel", "Clears the line.", on_cancel);
   el_set(editor, EL_ADDFN, "lft-suspend", "Suspends the program.", on_suspend);
   el_set(editor, EL_ADDFN, "lft-complete", "Completes the word.", on_tab);
   el_set(editor, EL_BIND, "^C", "lft-cancel", nullptr);
@@ -164,7 +164,7 @@ std::vector<std::string> ChatInput::candidates(const std::string& before) const 
   return found;
 }
 
-/// Adds what all candidates have in common; where that is nothing, shows them.
+/// Inserts the common prefix of all candidates, or shows them if there is none.
 void ChatInput::complete() {
   const LineInfo* const line = el_line(editor_);
   const std::string before(line->buffer, line->cursor);

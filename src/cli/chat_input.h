@@ -1,5 +1,4 @@
-// The lines that a person types into a chat: edited and remembered by libedit on a terminal, taken
-// as they are from a pipe. What a line means is the chat's.
+// Input lines of a chat: with editing and history by libedit on a terminal, unchanged from a pipe.
 #pragma once
 #include <histedit.h>
 
@@ -16,11 +15,11 @@ class ChatInput {
   ~ChatInput();
   ChatInput(const ChatInput&) = delete;
 
-  /// A line without its end; nothing where the input ends or a signal came, and on a terminal at
-  /// Ctrl-D and at Ctrl-C on an empty line (on another it begins the line anew). kUsage for more
-  /// than 1 MB that was piped.
+  /// A line without its line break; nothing at the end of the input, after a signal, and on a
+  /// terminal at Ctrl-D and at Ctrl-C on an empty line (otherwise Ctrl-C clears the line). kUsage
+  /// for a piped line of more than 1 MB.
   std::optional<std::string> next();
-  /// Someone sits there: stdin is a terminal.
+  /// Whether stdin is a terminal.
   bool terminal() const { return terminal_; }
 
  private:
@@ -41,9 +40,9 @@ class ChatInput {
   const bool terminal_;
   EditLine* editor_ = nullptr;  // where lines are edited
   History* history_ = nullptr;
-  std::string history_file_;  // empty: it is not kept
+  std::string history_file_;  // empty: no history
   bool cancelled_ = false;
-  std::string pending_;  // piped and not taken yet
+  std::string pending_;  // piped input that is not used yet
 };
 
 }  // namespace lft::cli

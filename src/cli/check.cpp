@@ -16,16 +16,16 @@ struct CheckArgs : RecipeArgs {
 }  // namespace
 
 void add_check(Command& app) {
-  auto [command, recipe] = recipe_command<CheckArgs>(
-      app, "check",
-      "everything train does before its first step; writes nothing, exits with 0 if it will train");
-  command.flag(
-      "--plan", recipe->plan,
-      "only the memory that it would take on GPUs of 24, 40, 80 and 141 GB, by setting: from "
-      "config.json, or from the name of a published checkpoint, before anything is downloaded");
+  auto [command, recipe] =
+      recipe_command<CheckArgs>(app, "check",
+                                "do everything that train does before its first step; writes "
+                                "nothing, exits with 0 if it will train");
+  command.flag("--plan", recipe->plan,
+               "only estimate the memory on GPUs of 24, 40, 80 and 141 GB, by setting, from "
+               "config.json or from the name of a published checkpoint that is not downloaded yet");
   command
       .option("--tokens", recipe->tokens,
-              "with --plan: tokens of a row, image positions counted (default: data.max_tokens)")
+              "with --plan: tokens in a row, including image positions (default: data.max_tokens)")
       .range(1, 1 << 24);
   command.run([recipe] {
     if (!recipe->plan && recipe->tokens > 0)

@@ -1,5 +1,4 @@
-// lft checkpoint: which steps of a run are saved, and whether every byte of them is what was
-// written.
+// lft checkpoint: lists and verifies the checkpoints of a run.
 #include "src/checkpoint/checkpoint.h"
 
 #include <cstdio>
@@ -29,7 +28,7 @@ std::string time_text(int64_t seconds) {
   return text;
 }
 
-/// Steps of an output_dir, of its checkpoints folder, or one step alone.
+/// Checkpoints of an output_dir, of its checkpoints directory, or a single one.
 std::vector<checkpoint::CheckpointStatus> find_checkpoints(const std::string& given) {
   if (!io::is_directory(given)) {
     refuse(ErrorKind::kUsage, "no such directory", given, {},
@@ -92,15 +91,16 @@ void verify_steps(const std::string& dir) {
 }  // namespace
 
 void add_checkpoint(Command& app) {
-  Command command = app.subcommand("checkpoint", "list and verify the saved steps of a run");
+  Command command = app.subcommand("checkpoint", "list and verify the checkpoints of a run");
   command.require_subcommand();
   const auto add = [&](const char* name, const char* help, void (*run)(const std::string&)) {
     auto dir = std::make_shared<std::string>();
     Command action = command.subcommand(name, help);
-    action.option("DIR", *dir, "an output_dir, its checkpoints folder, or one step-<n>").required();
+    action.option("DIR", *dir, "an output_dir, its checkpoints directory, or one step-<n>")
+        .required();
     action.run([dir, run] { run(*dir); });
   };
-  add("ls", "one line a step; every file is read", list_steps);
+  add("ls", "print one line for each step; reads every file", list_steps);
   add("verify", "read every file; exit 0 when all steps verify, else 4 with the list",
       verify_steps);
 }

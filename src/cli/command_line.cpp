@@ -21,7 +21,7 @@ Error usage_error(const std::string& what, const std::string& next) {
   return Error(ErrorKind::kUsage, {what, {}, {}, {}, next});
 }
 
-/// CLI11 would call a misspelt command an unexpected argument.
+/// CLI11 would report a misspelt command as an unexpected argument.
 void check_command_name(const CLI::App& app, const std::vector<std::string>& arguments) {
   const std::string& name = arguments[0];
   if (name.empty() || name[0] == '-') return;
@@ -58,7 +58,7 @@ std::string field_of(const std::string& argument) {
   return "";
 }
 
-/// What to write in the place of arguments that a command with a recipe does not have.
+/// The advice for arguments that a command with a recipe does not have.
 std::string set_instead(const CLI::App& app) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
@@ -70,8 +70,8 @@ std::string set_instead(const CLI::App& app) {
   return "";
 }
 
-/// --help and --version print and are done; a command that ended with an exit code of its own left
-/// it here; all else is a mistake on the command line.
+/// --help and --version print; a command may have returned an exit code; everything else is an
+/// error in the command line.
 int exit_code_of(CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == 0) {
     std::ostringstream text;

@@ -1,5 +1,5 @@
-// The command line as the commands declare it: a thin face over CLI11, which command_line.cpp alone
-// includes. No command is declared here (commands.h), and no error is printed.
+// Declaration of commands and options: a thin wrapper of CLI11, which only command_line.cpp
+// includes. The commands are in commands.h. No errors are printed here.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,35 +16,34 @@ class Option;
 
 namespace lft::cli {
 
-/// An option just registered. What is said of it here stands in --help too.
+/// A registered option. Its properties also appear in --help.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
   Option& required();
   /// --help shows the value that the target has now.
   Option& show_default();
-  /// Both ends are included. A NaN is in no range.
+  /// The range includes both ends. A NaN is out of range.
   Option& range(int64_t low, int64_t high);
   Option& real_range(double low, double high);
   Option& positive();
-  /// A text is taken for what `meant` makes of it, and a line on stderr says so where that is
-  /// another.
+  /// The value is replaced by `meant(value)`; if it changes, a line on stderr says so.
   Option& meaning(std::string (*meant)(const std::string&));
-  /// Of a list: every mention of the option takes one value, where it would take all that follow.
+  /// For a list: each occurrence of the option takes one value instead of all that follow.
   Option& one_each();
 
  private:
   CLI::Option* option_;
 };
 
-/// A command that is being registered: its subcommands, its options, and what it runs. The targets
-/// of the options must live as long as the body; a body that holds them sees to that.
+/// A command that is being registered: subcommands, options and body. The targets of the options
+/// must live as long as the body, which therefore owns them.
 class Command {
  public:
   explicit Command(CLI::App* app) : app_(app) {}
 
   Command subcommand(const std::string& name, const std::string& help);
-  /// For what lft starts itself: --help does not list it.
+  /// A command that only lft itself starts; --help does not list it.
   Command hidden_subcommand(const std::string& name, const std::string& help);
   void require_subcommand();
   /// The text below the options in --help.
@@ -57,8 +56,8 @@ class Command {
   Option option(const std::string& names, T& target, const std::string& help = {});
   void flag(const std::string& names, bool& target, const std::string& help = {});
 
-  /// What the command does once its options are read. A body returns its exit code, or nothing for
-  /// 0; it throws lft::Error on failure.
+  /// The body runs after the options are read. It returns the exit code, or nothing for 0, and
+  /// throws lft::Error on failure.
   template <class Body>
   void run(Body body) {
     if constexpr (std::is_void_v<std::invoke_result_t<Body&>>) {
@@ -77,17 +76,20 @@ class Command {
   CLI::App* app_;
 };
 
-/// Runs the command that the arguments name, those of the program without its own name, and returns
-/// its exit code. --help, --version, no argument at all and "help" print and return 0. Throws
-/// kUsage for a mistake in them.
+/// Runs the command in the arguments (without the program's name) and returns its exit code.
+/// --help, --version, "help" and no arguments print text and return 0. kUsage for an error in the
+/// arguments.
 int run_command_line(const std::vector<std::string>& arguments, void (*add_commands)(Command&),
                      std::function<std::string()> version);
+
+struct CommandText;  // src/cli/command_text.h
+/// The declarations of lft and all its commands.
+CommandText describe_commands(void (*add_commands)(Command&));
 
 /// Lines of a result, as print_line() of src/base/log.h.
 void print_lines(const std::vector<std::string>& lines);
 
-/// Ends the command with exit code 130 (Ctrl-C) or 75 when a signal came; no output has taken its
-/// place then.
+/// Exits with 130 (Ctrl-C) or 75 after a signal; no output file has been replaced then.
 void stop_if_requested();
 
 }  // namespace lft::cli

@@ -9,7 +9,7 @@
 namespace lft::cli {
 namespace {
 
-/// "lft", "lft debug", "lft debug base", each with what it is.
+/// Visits "lft", "lft debug", "lft debug base" and so on.
 void for_each_command(const CommandText& command, const std::string& path,
                       const std::function<void(const std::string&, const CommandText&)>& body) {
   body(path, command);
@@ -23,7 +23,7 @@ std::string replaced(std::string text, const std::string& what, const std::strin
   return text;
 }
 
-/// Lines of roff text: nothing in them is a request or an escape.
+/// Text as lines of roff without requests or escapes.
 std::string roff(const std::string& text) {
   const std::string plain = replaced(replaced(text, "\\", "\\e"), "-", "\\-");
   std::string out;
@@ -41,7 +41,7 @@ std::string joined_names(const OptionText& option) {
   return join(option.names) + (option.value.empty() ? "" : " " + option.value);
 }
 
-/// What may follow a command: the commands below it, and its options.
+/// Completions of a command: its subcommands and its options.
 std::vector<std::string> words_after(const CommandText& command) {
   std::vector<std::string> words;
   for (const CommandText& each : command.commands) words.push_back(each.name);
@@ -50,7 +50,7 @@ std::vector<std::string> words_after(const CommandText& command) {
   return words;
 }
 
-/// With what --help prints next to an option's name.
+/// The option's name with the text that --help prints next to it.
 std::string option_help(const OptionText& option) {
   std::string text = option.help.empty() ? "-" : option.help;
   if (!option.fallback.empty()) text += " (default: " + option.fallback + ")";
@@ -62,8 +62,8 @@ std::string single_quoted(const std::string& text) {
   return "'" + replaced(text, "'", "'\\''") + "'";
 }
 
-/// The shell walks from word to word, as far as they are commands: a function that bash and zsh
-/// share. `first`: the index of the first word after lft.
+/// Shell code, for bash and zsh, that follows the words as long as they are commands. `first` is
+/// the index of the first word after lft.
 std::string walk(const CommandText& lft, const std::string& words, const std::string& current,
                  const std::string& first) {
   std::vector<std::string> paths;
@@ -157,21 +157,23 @@ std::string man_page(const CommandText& lft, const std::string& version) {
   });
   return text +
          ".SH ENVIRONMENT\n"
-         ".TP\n.B OMP_NUM_THREADS, OMP_WAIT_POLICY, GOMP_SPINCOUNT\nCPU threads, and how they "
-         "wait.\n"
+         ".TP\n.B OMP_NUM_THREADS, OMP_WAIT_POLICY, GOMP_SPINCOUNT\n"
+         "number of CPU threads, and how they wait.\n"
          ".TP\n.B CUDA_VISIBLE_DEVICES\nthe GPUs that a run may use.\n"
-         ".TP\n.B XDG_CACHE_HOME, XDG_STATE_HOME\nwhere unpacked data files and the history of a "
-         "chat are kept.\n"
-         ".TP\n.B LFT_RECIPES\nthe folder of the recipes that come with lft.\n"
+         ".TP\n.B XDG_CACHE_HOME, XDG_STATE_HOME\n"
+         "directories for unpacked data files and for the chat history.\n"
+         ".TP\n.B LFT_RECIPES\nthe directory of the bundled recipes.\n"
          ".TP\n.B NO_COLOR\nplain text on a terminal.\n"
          ".SH FILES\n"
-         ".TP\n.I ~/.cache/lft/unpacked\nParquet and Arrow files as lft reads them.\n"
+         ".TP\n.I ~/.cache/lft/unpacked\nunpacked Parquet and Arrow files.\n"
          ".TP\n.I ~/.local/state/lft/chat_history\nlines of earlier chats.\n"
-         ".TP\n.I OUTPUT_DIR\nwhat a run writes: metrics.jsonl, checkpoints, the adapter, "
+         ".TP\n.I OUTPUT_DIR\noutput of a run: metrics.jsonl, checkpoints, the adapter, "
          "report.html.\n"
-         ".SH EXIT STATUS\n0 done; 1 a fault of lft; 2 a mistake in recipe or command line; 3 bad "
-         "model, adapter, tokenizer or data; 4 a checkpoint that cannot be used; 5 numbers: not "
-         "finite, or nothing learnt; 6 memory, disk or device; 75 stopped by a signal, 130 by "
+         ".SH EXIT STATUS\n0 success; 1 a bug of lft; 2 an error in recipe or command line; 3 "
+         "invalid "
+         "model, adapter, tokenizer or data; 4 an unusable checkpoint; 5 numbers that are not "
+         "finite, "
+         "or nothing was learned; 6 memory, disk or device; 75 stopped by a signal, 130 by "
          "Ctrl\\-C.\n";
 }
 

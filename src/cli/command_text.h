@@ -1,17 +1,14 @@
-// The commands as plain data, as they are declared: what a man page and a shell's completions are
-// made of.
+// The declared commands as plain data, for the man page and shell completions.
 #pragma once
 #include <string>
 #include <vector>
 
-#include "src/cli/command_line.h"
-
 namespace lft::cli {
 
 struct OptionText {
-  std::vector<std::string> names;  // "--set"; of a positional argument its one bare name
-  std::string value, help;         // value: "TEXT", "INT"; empty of a flag
-  std::string fallback;            // the value where none is given; empty where there is none
+  std::vector<std::string> names;  // "--set"; for a positional argument its name
+  std::string value, help;         // value: "TEXT", "INT"; empty for a flag
+  std::string fallback;            // the default value, or empty
   bool positional = false, required = false;
 };
 struct CommandText {
@@ -19,9 +16,6 @@ struct CommandText {
   std::vector<OptionText> options;
   std::vector<CommandText> commands;  // without the hidden ones
 };
-
-/// Of lft itself, with every command below it.
-CommandText describe_commands(void (*add_commands)(Command&));
 
 /// roff, for man(1).
 std::string man_page(const CommandText& lft, const std::string& version);

@@ -30,7 +30,7 @@ void add_debug(Command& app);
 void add_replay(Command& app);
 void add_completions(Command& app);
 
-/// Those under `lft debug`; what they find out is src/debug's.
+/// The commands of `lft debug`, implemented in src/debug.
 void add_debug_base(Command& debug);
 void add_debug_determinism(Command& debug);
 void add_debug_diff(Command& debug);

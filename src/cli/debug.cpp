@@ -3,8 +3,8 @@
 namespace lft::cli {
 
 void add_debug(Command& app) {
-  Command debug =
-      app.subcommand("debug", "finds what is wrong with a run; one question a subcommand");
+  Command debug = app.subcommand(
+      "debug", "find the cause of a problem in a run; each subcommand answers one question");
   debug.require_subcommand();
   for (const auto add :
        {add_debug_base, add_debug_determinism, add_debug_diff, add_debug_part, add_debug_nan,

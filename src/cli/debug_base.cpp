@@ -1,4 +1,4 @@
-// lft debug base: what looks damaged in a base model, before anything is trained on it.
+// lft debug base: suspicious weights of a base model.
 #include <memory>
 
 #include "src/cli/commands.h"
@@ -9,18 +9,18 @@ namespace lft::cli {
 namespace {
 
 constexpr char kFooter[] =
-    "Suspicions, never refusals: it ends with 0 whatever it finds. A line names a tensor or "
-    "layers, what was found,\nwhat their neighbours have, and what to do. A model that was trained "
-    "little "
-    "gives less to judge by; the lines\n\"not judged\" say of what nothing could be told.";
+    "The result is a list of suspicions, and the exit code is 0 in any case. Each line names a "
+    "tensor or layers, what was found,\nwhat the neighbours have, and what to do. A model that was "
+    "trained little gives less evidence; lines starting with\n\"not judged\" list checks that were "
+    "not possible.";
 
 }  // namespace
 
 void add_debug_base(Command& debug) {
   auto path = std::make_shared<std::string>();
-  Command command =
-      debug.subcommand("base", "what looks damaged in a base model, the oddest first");
-  command.option("MODEL", *path, "a model directory: config.json and *.safetensors")
+  Command command = debug.subcommand(
+      "base", "list suspicious weights of a base model, the most suspicious first");
+  command.option("MODEL", *path, "a model directory with config.json and *.safetensors")
       .required()
       .meaning(io::model_folder);
   command.footer(kFooter);

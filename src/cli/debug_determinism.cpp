@@ -9,14 +9,15 @@
 namespace lft::cli {
 namespace {
 
-/// What `determinism` runs in each of its processes.
+/// The command that `determinism` runs in each process.
 void add_trace(Command& debug) {
   struct Options {
     std::string recipe, out;
     int64_t steps = 5;
   };
   auto options = std::make_shared<Options>();
-  Command command = debug.hidden_subcommand("trace", "hashes of every tensor of the first steps");
+  Command command =
+      debug.hidden_subcommand("trace", "write hashes of every tensor of the first steps");
   command.option("recipe", options->recipe).required();
   command.option("--steps", options->steps);
   command.option("--out", options->out).required();
@@ -34,12 +35,12 @@ void add_debug_determinism(Command& debug) {
   struct Options : RecipeArgs {
     int64_t steps = 5;
   };
-  auto [command, options] = recipe_command<Options>(
-      debug, "determinism",
-      "runs the first steps twice, in two processes, and once with other data workers; exits with "
-      "0 where every bit is equal, with 5 and the first step, module and tensor where they part; "
-      "writes nothing");
-  command.option("--steps", options->steps, "how many steps").range(1, 1'000'000).show_default();
+  auto [command, options] =
+      recipe_command<Options>(debug, "determinism",
+                              "run the first steps twice, in two processes, and once with other "
+                              "data workers; exits with 0 if every bit is equal, otherwise with 5 "
+                              "and the first step, module and tensor that differ; writes nothing");
+  command.option("--steps", options->steps, "number of steps").range(1, 1'000'000).show_default();
   command.run(
       [options] { return debug::check_determinism(options->read(), {.steps = options->steps}); });
 }

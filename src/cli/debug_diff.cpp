@@ -6,6 +6,7 @@
 #include "src/base/log.h"
 #include "src/cli/commands.h"
 #include "src/debug/repeat/diff.h"
+#include "src/debug/repeat/diff_lines.h"
 
 namespace lft::cli {
 namespace {
@@ -15,7 +16,7 @@ void print_diff(const std::string& a, const std::string& b) {
   for (const std::string& line : debug::diff_lines(diff)) print_line(escape_text(line, 4000));
   if (diff.step == 0) return;
   refuse(ErrorKind::kNumeric, "the runs part", debug::parting_text(diff), {}, {},
-         "lft debug determinism RECIPE names the module, where the settings are the same");
+         "if the settings are the same, lft debug determinism RECIPE names the module");
 }
 
 }  // namespace
@@ -27,10 +28,10 @@ void add_debug_diff(Command& debug) {
   auto options = std::make_shared<Options>();
   Command command =
       debug.subcommand("diff",
-                       "where two runs part, and whether samples, schedule or numbers did; exits "
-                       "with 0 where no step differs, with 5 where one does");
+                       "find where two runs diverge, and whether samples, schedule or numbers "
+                       "differ; exits with 0 if no step differs, otherwise with 5");
   command.option("run_a", options->a, "output directory of a run").required();
-  command.option("run_b", options->b, "output directory of another").required();
+  command.option("run_b", options->b, "output directory of another run").required();
   command.run([options] { print_diff(options->a, options->b); });
 }
 

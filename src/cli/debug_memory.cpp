@@ -1,4 +1,4 @@
-// lft debug memory: what a step's memory is for, as text and as a picture.
+// lft debug memory: the memory of a step, as text and as a chart.
 #include "src/base/signals.h"
 #include "src/cli/commands.h"
 #include "src/cli/outputs.h"
@@ -13,14 +13,13 @@ void add_debug_memory(Command& debug) {
   };
   auto [command, options] =
       recipe_command<Options>(debug, "memory",
-                              "records every allocation of the first steps: the peak by use "
-                              "and by module, a picture, and what every step leaves behind");
-  command.option("--steps", options->memory.steps, "how many steps").range(1, 1000).show_default();
-  command.option("--out", options->memory.out, "the picture, an HTML file").show_default();
+                              "record every allocation of the first steps: the peak by use and by "
+                              "module, a chart, and tensors that every step leaks");
+  command.option("--steps", options->memory.steps, "number of steps").range(1, 1000).show_default();
+  command.option("--out", options->memory.out, "HTML file for the chart").show_default();
   command.footer(
-      "Exits with 5 where every step leaves tensors behind. On a GPU a snapshot for "
-      "pytorch.org/memory_viz lies beside the picture, as\n"
-      ".pickle. Nothing is written into the recipe's output_dir.");
+      "Exits with 5 if every step leaks tensors. On a GPU a snapshot for pytorch.org/memory_viz is "
+      "written next to the chart, as\n.pickle. Nothing is written to the recipe's output_dir.");
   command.run([options] {
     const recipe::Recipe recipe = options->read();
     refuse_input("--out", options->memory.out, inputs_of(options->path, recipe));

@@ -13,13 +13,12 @@ void add_debug_nan(Command& debug) {
   };
   auto [command, options] = recipe_command<Options>(
       debug, "nan",
-      "runs a step's batch under watch and names the op and module of the first value that is "
-      "not finite; trains nothing, exits with 5 where it finds one");
+      "run the batch of a step and name the op and module of the first value that is not finite; "
+      "trains nothing, exits with 5 if it finds one");
   command.option(
       "--step", options->step,
-      "the step whose batch is run, from 1; its weights are those of the newest checkpoint "
-      "before it (default: the run's newest incident as lft replay runs it, with its "
-      "own recipe; 1 where the run has none)");
+      "step to examine, from 1; weights come from the newest checkpoint before it (default: the "
+      "run's newest incident, as in lft replay, or step 1 if there is none)");
   command.run([options] { debug::debug_nan(options->read(), options->step); });
 }
 

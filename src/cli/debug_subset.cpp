@@ -13,16 +13,14 @@ void add_debug_subset(Command& debug) {
   };
   auto options = std::make_shared<Options>();
   Command command = debug.subcommand(
-      "subset", "train on the first rows only, into debug-subset-N under the recipe's output_dir");
+      "subset",
+      "train on the first rows only, with output in debug-subset-N in the recipe's output_dir");
   command.option("recipe", options->path, "the recipe, a YAML file").required();
-  command.option("-n,--rows", options->rows, "rows to train on")
-      .range(1, 1000000000)
-      .show_default();
+  command.option("-n,--rows", options->rows, "number of rows").range(1, 1000000000).show_default();
   add_set_option(command, *options);
   command.footer(
-      "Held out is data.eval or data.eval_share; without them, as many rows after the first. Exit "
-      "codes are those of "
-      "lft train.");
+      "The held-out rows are those of data.eval or data.eval_share; without them, the same number "
+      "of rows after the first ones. Exit codes are those of lft train.");
   command.run([options] {
     const debug::SubsetReport report = debug::train_subset(options->read(), options->rows);
     if (report.code != 0) return report.code;

@@ -13,19 +13,17 @@ void add_debug_weights(Command& debug) {
   };
   auto options = std::make_shared<Options>();
   Command command = debug.subcommand(
-      "weights",
-      "what differs between two sets of weights, module by module, the largest change first");
+      "weights", "compare two sets of weights by module, the largest change first");
   const char* what =
       "an adapter, a checkpoint step, an incident, an output_dir (its adapter, model or newest "
       "step) or a model directory";
   command.option("A", options->a, what).required();
   command.option("B", options->b, what).required();
-  command.flag("--expect-change", options->expect_change, "exit with 5 when nothing changed");
+  command.flag("--expect-change", options->expect_change, "exit with 5 if nothing changed");
   command.footer(
-      "A run saves a checkpoint before its first step, so that\n"
-      "  lft debug weights OUT/checkpoints/step-0 OUT\n"
-      "says what training has changed so far; a module that did not change is one that did not "
-      "learn.");
+      "A run saves a checkpoint before its first step, so that\n  lft debug weights "
+      "OUT/checkpoints/step-0 OUT\nshows what training has changed so far; a module that did not "
+      "change has not learned.");
   command.run([options] {
     const debug::WeightsReport report = debug::compare_weights(options->a, options->b);
     print_lines(debug::weights_lines(report));

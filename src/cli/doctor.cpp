@@ -6,6 +6,7 @@
 
 #include "src/base/errors.h"
 #include "src/cli/commands.h"
+#include "src/debug/doctor/doctor_lines.h"
 
 namespace lft::cli {
 namespace {
@@ -13,8 +14,7 @@ namespace {
 void print_doctor(bool json) {
   const debug::DoctorReport report = debug::examine();
   if (json) {
-    std::printf("%s\n",
-                report.facts.dump(2, ' ', false, io::Json::error_handler_t::replace).c_str());
+    std::printf("%s\n", io::json_text(report.facts, 2).c_str());
   } else {
     for (const std::string& line : debug::doctor_lines(report))
       std::printf("%s\n", escape_text(line, 4000).c_str());
@@ -23,19 +23,18 @@ void print_doctor(bool json) {
   refuse(report.problems.front().kind, report.problems.front().what, {},
          std::to_string(report.problems.size()) +
              (report.problems.size() == 1 ? " problem" : " problems"),
-         {}, "paste what was printed into a bug report");
+         {}, "paste the output into a bug report");
 }
 
 }  // namespace
 
 void add_doctor(Command& app) {
   auto json = std::make_shared<bool>(false);
-  Command command =
-      app.subcommand("doctor",
-                     "build, libraries, driver, devices, and a training step in every precision "
-                     "that proves they work together; exits with 0 where "
-                     "they do, with 6 where the machine and with 1 where the numbers are at fault");
-  command.flag("--json", *json, "the same as JSON");
+  Command command = app.subcommand("doctor",
+                                   "check the build, libraries, driver and devices by running a "
+                                   "training step in every precision; exits with 0 if all work, "
+                                   "with 6 for a problem of the machine, with 1 for wrong numbers");
+  command.flag("--json", *json, "print JSON");
   command.run([json] { print_doctor(*json); });
 }
 

@@ -31,8 +31,7 @@ struct EvalCommand {
   uint64_t seed = 0;
 };
 
-/// The model that the recipe trains is what its run has written. The base alone is evaluated only
-/// where --model names it.
+/// The model of a recipe is the output of its run. Only --model evaluates the base alone.
 void take_trained(const recipe::Recipe& recipe, InferOptions& infer) {
   if (!infer.model.empty()) return;
   const std::string product = train::product_of(recipe),
@@ -48,7 +47,7 @@ void take_trained(const recipe::Recipe& recipe, InferOptions& infer) {
              recipe.model.path + " evaluates the base alone");
 }
 
-/// What --set says of a setting takes precedence over what the adapter records.
+/// Settings in --set take precedence over those that the adapter records.
 family::InputSettings set_by_hand(const family::InputSettings& settings,
                                   const std::vector<std::string>& sets) {
   family::InputSettings asked;
@@ -60,8 +59,8 @@ family::InputSettings set_by_hand(const family::InputSettings& settings,
   return asked;
 }
 
-/// What the command line leaves open is the recipe's: the model it trained, its adapter, held-out
-/// rows, template and fit.
+/// The recipe provides everything that the command line does not set: model, adapter, held-out
+/// rows, template and image fit.
 void fill_from_recipe(EvalCommand& command) {
   recipe::Recipe recipe = command.recipe.read();
   take_trained(recipe, command.infer);
@@ -118,10 +117,10 @@ std::unique_ptr<data::Dataset> open_rows(const EvalCommand& command, const Infer
       .eval;
 }
 
-/// Records are written when all are there: captions are judged together.
+/// Records are written at the end, because captions are scored together.
 void write_records(const infer::EvalResult& result, infer::Metric metric, OutputLines& out) {
   for (const infer::EvalRecord& record : result.records)
-    out.line(record_line(record, metric).dump(-1, ' ', false, io::Json::error_handler_t::replace));
+    out.line(io::json_text(record_line(record, metric)));
   out.commit();
 }
 
@@ -187,21 +186,25 @@ void eval(EvalCommand command) {
 }  // namespace
 
 void add_eval(Command& app) {
-  Command command = app.subcommand(
-      "eval",
-      "loss, exact match and a metric on held-out rows; answers alone where rows have none");
+  Command command = app.subcommand("eval",
+                                   "compute loss, exact match and a metric on held-out rows; only "
+                                   "generates answers if rows have none");
   const auto options = std::make_shared<EvalCommand>();
   command.option("recipe", options->recipe.path,
-                 "a recipe: its model, adapter, held-out rows, template and fit where no option "
-                 "says otherwise");
-  command.option("--set", options->recipe.sets, "override a recipe field: key=value").one_each();
+                 "a recipe, whose model, adapter, held-out rows, template and image fit are used "
+                 "unless an option is given");
+  command
+      .option("--set", options->recipe.sets,
+              "key.path=value: override one field of the recipe; may be repeated")
+      .one_each();
   add_infer_options(command, options->infer);
-  command.option("--data", options->data, "JSON or JSONL file, or a prepared directory");
-  command.option("--image-root", options->image_root, "folder of the images");
-  command.option("--out", options->out, "write every answer here, one JSON line a sample");
+  command.option("--data", options->data,
+                 "data file (JSON, JSONL, tar, Parquet, Arrow) or prepared directory");
+  command.option("--image-root", options->image_root, "directory of the images");
+  command.option("--out", options->out, "file for the answers, one JSON line for each sample");
   command.option("--metric", options->metric,
-                 "how answers are judged, beside exact match: exact, vqa (VQAv2), anls (DocVQA), "
-                 "relaxed (ChartQA), choice, caption (CIDEr and BLEU-4)");
+                 "metric in addition to exact match: exact, vqa (VQAv2), anls (DocVQA), relaxed "
+                 "(ChartQA), choice, caption (CIDEr and BLEU-4)");
   add_decode_options(command, options->decode);
   command.run([options] { eval(*options); });
 }

@@ -40,7 +40,7 @@ std::optional<io::DType> dtype_of(const std::string& name, hf::Target target) {
   refuse(ErrorKind::kUsage, "unknown dtype", "--dtype", quote_text(name), "fp32, bf16 or fp16");
 }
 
-/// Each finding a line; kInput when there is one.
+/// Prints one line for each finding; kInput if there is one.
 void check_adapter(hf::Target target, const hf::AdapterDir& dir, const std::string& model) {
   const hf::ModelDir base = hf::ModelDir::open(model);
   hf::check_adapter_base(dir, base);
@@ -81,24 +81,24 @@ void run_export(const ExportOptions& options) {
 void add_export(Command& app) {
   auto options = std::make_shared<ExportOptions>();
   Command command = app.subcommand(
-      "export", "rewrite an adapter for PEFT, vLLM, SGLang or llama.cpp, and read it back");
-  command.option("ADAPTER", options->adapter, "PEFT adapter directory, or a run's folder")
+      "export", "convert an adapter for PEFT, vLLM, SGLang or llama.cpp, and check the result");
+  command.option("ADAPTER", options->adapter, "PEFT adapter directory, or a run directory")
       .required()
       .meaning(io::adapter_folder);
   command.option("--target", options->target, "peft, vllm, sglang or gguf").required();
   command
       .option("--model", options->model,
-              "base model directory (default: the one the adapter records)")
+              "base model directory (default: the one that the adapter records)")
       .meaning(io::model_folder);
-  command.option("--out", options->out, "new directory for what is written");
+  command.option("--out", options->out, "new directory for the result");
   command.option("--dialect", options->dialect,
-                 "names of modules as one version of transformers has them: d1 (up to 4.51), d2 "
-                 "(from 4.52), d3 (from 5.6); default: what PEFT reads in all from 4.52 on");
+                 "module names of a version of transformers: d1 (up to 4.51), d2 (from 4.52), d3 "
+                 "(from 5.6); default: names that PEFT reads from 4.52 on");
   command.option("--dtype", options->dtype,
-                 "of the matrices in GGUF files: fp32, fp16 or bf16; default: as the base, but "
-                 "fp16 for bf16, which llama.cpp multiplies more coarsely");
+                 "dtype of the matrices in GGUF files: fp32, fp16 or bf16; default: the base's, "
+                 "but fp16 for bf16, with which llama.cpp is less exact");
   command.flag("--check", options->check,
-               "write nothing: exit 3 with a list where the target ignores or refuses something");
+               "write nothing; exit with 3 and a list if the target ignores or refuses something");
   command.run([options] { run_export(*options); });
 }
 

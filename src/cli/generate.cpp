@@ -32,7 +32,7 @@ struct GenerateCommand {
   DecodeOptions decode;
 };
 
-/// Writes an answer while it grows.
+/// Prints an answer while it is generated.
 class AnswerStream {
  public:
   AnswerStream(const text::Tokenizer& tokenizer, const infer::StopStrings& stop)
@@ -46,7 +46,7 @@ class AnswerStream {
     std::fflush(stdout);
     return said_;
   }
-  /// An answer that ends with an error stays on its own line.
+  /// An answer that ends with an error is kept on a separate line.
   void break_off() {
     if (said_.empty()) return;
     std::fputc('\n', stdout);
@@ -57,7 +57,7 @@ class AnswerStream {
   void show(const std::string& piece) {
     if (piece.empty()) return;
     const std::string safe = terminal_ ? escape_text(piece, SIZE_MAX, true)
-                                       : piece;  // an answer must not move the cursor
+                                       : piece;  // an answer must not contain control characters
     std::fwrite(safe.data(), 1, safe.size(), stdout);
     std::fflush(stdout);
     said_ += piece;
@@ -75,7 +75,8 @@ void check_marks(const std::vector<text::Turn>& turns, size_t images) {
   refuse(ErrorKind::kInput, "<image> marks and images differ in number", "the prompt",
          std::to_string(marks) + " marks, " + std::to_string(images) + " images",
          "as many marks as images",
-         "give --image once for each mark, in order; without a mark the images stand in front");
+         "give --image once for each placeholder, in order; without placeholders the images come "
+         "first");
 }
 
 std::string answer(InferModel& infer, const std::vector<text::Turn>& turns,
@@ -100,8 +101,8 @@ std::string answer(InferModel& infer, const std::vector<text::Turn>& turns,
   return stream.finish();
 }
 
-/// A question carries the images that it shows: "<image>\n" for each goes in front unless the text
-/// places them itself.
+/// A question contains its images: "<image>\n" for each is prepended unless the text has
+/// placeholders.
 std::string with_images(const std::string& question, size_t images) {
   if (question.find(text::kImageMark) != std::string::npos) return question;
   std::string out;
@@ -111,14 +112,14 @@ std::string with_images(const std::string& question, size_t images) {
 
 struct Talk {
   std::vector<std::string> images;
-  size_t unseen = 0;  // of them: no question has shown them yet
+  size_t unseen = 0;  // images that are not in a question yet
   std::vector<text::Turn> turns = {};
 };
 
 constexpr std::string_view kImageCommand = "/image ";
 
-/// "/image FILE"; false where the line is no such thing. Someone who waits for an answer hears at
-/// once of a file that is no image; from a pipe it is found by the question that shows it.
+/// Handles "/image FILE"; false for other lines. On a terminal a file that is not an image is
+/// reported immediately, from a pipe by the question that uses it.
 bool take_image(const std::string& line, const InferModel& infer, bool terminal, Talk& talk) {
   if (!line.starts_with(kImageCommand)) return false;
   const std::string file = line.substr(kImageCommand.size());
@@ -133,13 +134,12 @@ bool take_image(const std::string& line, const InferModel& infer, bool terminal,
 }
 
 constexpr const char* kHelp =
-    "/image FILE  shows one more image with the next question\n"
-    "/clear       begins the conversation anew, with the images of the command line\n"
-    "/help        prints this\n"
-    "/exit        ends, as Ctrl-D and Ctrl-C on an empty line do\n"
-    "Ctrl-C       stops an answer, or clears the line; Tab completes, Up and Ctrl-R look back";
+    "/image FILE  adds an image to the next question\n/clear       starts a new conversation with "
+    "the images of the command line\n/help        prints this text\n/exit        ends the chat, as "
+    "Ctrl-D and Ctrl-C on an empty line do\nCtrl-C       stops an answer, or clears the line; Tab "
+    "completes, Up and Ctrl-R search the history";
 
-/// A slip of a command; "/usr/bin, what is that?" is a question.
+/// A mistyped command; "/usr/bin, what is that?" is a question.
 bool is_unknown_command(const std::string& line) {
   const std::string word = line.substr(0, line.find_first_of(" \t"));
   return word.size() > 1 && word[0] == '/' &&
@@ -158,8 +158,8 @@ class Chat {
   void run() {
     if (input_.terminal()) {
       notice(
-          "chat: /image FILE shows one more with the next question, /clear begins anew, /help has "
-          "more, /exit or Ctrl-D ends");
+          "chat: /image FILE adds an image to the next question, /clear starts a new conversation, "
+          "/help lists all commands, /exit or Ctrl-D ends");
     }
     for (;;) {
       const std::optional<std::string> line = input_.next();
@@ -186,8 +186,8 @@ class Chat {
     talk_.turns.back().answer = answer(infer_, talk_.turns, talk_.images, decode_);
   }
 
-  /// The chat goes on after what cannot be answered and after Ctrl-C. Of an answer that was stopped
-  /// the conversation keeps what stands there, and a question that got none it forgets.
+  /// The chat continues after errors and after Ctrl-C. The conversation keeps the printed part of a
+  /// stopped answer, and drops a question without an answer.
   void take_from_person(const std::string& line) {
     if (line == "/help") return print_line(kHelp);
     if (line != "/clear" && !line.starts_with(kImageCommand) && is_unknown_command(line))
@@ -206,9 +206,9 @@ class Chat {
     if (said.ends_with(kReplacement)) said.resize(said.size() - kReplacement.size());
     if (said.empty()) {
       talk_ = before;
-      notice("stopped: the question is taken back");
+      notice("stopped: the question is removed");
     } else {
-      notice("stopped: the conversation goes on from here");
+      notice("stopped: the conversation continues from here");
     }
   }
 
@@ -231,12 +231,12 @@ void generate_or_chat(const GenerateCommand& command) {
 
 void add_generate(Command& app) {
   Command command = app.subcommand(
-      "generate", "answers a prompt about an image; without --prompt a chat on the terminal");
+      "generate", "answer a prompt about an image; without --prompt it is a chat on the terminal");
   const auto options = std::make_shared<GenerateCommand>();
   add_infer_options(command, options->infer).required();
-  command.option("--image", options->images, "image file; once for every image").one_each();
+  command.option("--image", options->images, "image file; repeat for each image").one_each();
   command.option("--prompt", options->prompt,
-                 "the question; <image> marks where an image stands (default: in front)");
+                 "the question; <image> is the position of an image (default: at the start)");
   add_decode_options(command, options->decode);
   command.run([options] { generate_or_chat(*options); });
 }

@@ -39,7 +39,7 @@ std::string setting_text(int64_t pixels) {
   return pixels > 0 ? std::to_string(pixels) : "the model's own";
 }
 
-/// How a setting is chosen, over the four places that may say it.
+/// The value of a setting and its source, of four possible sources.
 template <class Value>
 struct Choice {
   Value value;
@@ -68,8 +68,8 @@ struct Choice {
   }
 };
 
-/// Says in one line which settings are used and why: the template and the image fit in any case,
-/// the others where they are set.
+/// Prints which settings are used and why: always template and image fit, the others if they are
+/// set.
 family::InputSettings choose_settings(const InferOptions& options,
                                       const family::InputSettings& by_adapter,
                                       const family::InputSettings& by_model, bool has_template,
@@ -110,7 +110,7 @@ std::string first_difference(const std::string& own, const std::string& other) {
   }
 }
 
-/// An adapter is asked with its own template. Reports how the checkpoint's differs.
+/// An adapter is used with its own template. Reports how the checkpoint's differs.
 void report_other_template(const hf::AdapterNotes& adapter,
                            const std::optional<text::TemplateText>& own, const std::string& used) {
   const bool is_used = !adapter.chat_template.empty() && used == adapter.input.template_name;
@@ -125,58 +125,61 @@ void report_other_template(const hf::AdapterNotes& adapter,
 Option add_infer_options(Command& command, InferOptions& options) {
   const Option model = command.option("--model", options.model, "model directory in HF layout")
                            .meaning(io::model_folder);
-  command.option("--adapter", options.adapter, "PEFT adapter directory, or a run's folder")
+  command.option("--adapter", options.adapter, "PEFT adapter directory, or a run directory")
       .meaning(io::adapter_folder);
   command.option("--template", options.asked.template_name,
-                 "chat template: auto (the checkpoint's), a name or a file of Jinja (default: the "
-                 "adapter's or the model's, else auto)");
-  command.option("--image-fit", options.asked.image_fit,
-                 "pad, crop or native (default: the adapter's or the model's, else its family's)");
+                 "chat template: auto (the checkpoint's), a name or a Jinja file (default: the "
+                 "adapter's or the model's, otherwise auto)");
+  command.option(
+      "--image-fit", options.asked.image_fit,
+      "pad, crop or native (default: the adapter's or the model's, otherwise the family's)");
   command.option("--alpha", options.asked.alpha,
-                 "drop, or white: transparency is composited on white (default: the adapter's or "
-                 "the model's, else drop)");
+                 "drop, or white: composite transparency on white (default: the adapter's or the "
+                 "model's, otherwise drop)");
   command
       .option("--min-pixels", options.asked.min_pixels,
-              "native: a smaller image is scaled up to this many pixels; 0: the model's own number "
+              "native: scale smaller images up to this number of pixels; 0: the model's default "
               "(default: the adapter's)")
       .range(0, 1 << 28);
   command
-      .option(
-          "--max-pixels", options.asked.max_pixels,
-          "native: a larger image is scaled down to this many pixels; 0: the model's own number "
-          "(default: the adapter's)")
+      .option("--max-pixels", options.asked.max_pixels,
+              "native: scale larger images down to this number of pixels; 0: the model's default "
+              "(default: the adapter's)")
       .range(0, 1 << 28);
   command.option("--dtype", options.dtype,
-                 "storage and compute: fp32, bf16 or fp16 (default: fp32 on a CPU; on a GPU bf16 "
-                 "or fp16 where it is fast)");
+                 "storage and compute dtype: fp32, bf16 or fp16 (default: fp32 on a CPU; on a GPU "
+                 "bf16 or fp16 if it is fast)");
   return model;
 }
 
 void add_decode_options(Command& command, DecodeOptions& options) {
-  command.option("--max-new-tokens", options.generate.max_new_tokens, "longest answer")
+  command
+      .option("--max-new-tokens", options.generate.max_new_tokens,
+              "maximum number of tokens in an answer")
       .show_default()
       .range(1, 1 << 20);
-  command.option("--temperature", options.generate.temperature, "0 takes the likeliest token")
+  command
+      .option("--temperature", options.generate.temperature,
+              "sampling temperature; 0: greedy decoding")
       .show_default()
       .real_range(0.0, 100.0);
   command
       .option("--top-k", options.generate.top_k,
-              "draw from so many of the likeliest tokens; 0: all")
+              "sample from this number of most likely tokens; 0: all")
       .show_default()
       .range(0, 1 << 24);
   command
       .option("--top-p", options.generate.top_p,
-              "draw from the likeliest tokens that hold this much")
+              "nucleus sampling: smallest set of tokens with this total probability")
       .show_default()
       .real_range(1e-6, 1.0);
   command
       .option("--repetition-penalty", options.generate.repetition_penalty,
-              "above 1: tokens of the prompt and of the answer so far become less likely")
+              "above 1: tokens in the prompt and in the answer so far become less likely")
       .show_default()
       .real_range(1e-3, 1e3);
-  command.option("--stop", options.stop, "a text that ends an answer; once for every text")
-      .one_each();
-  command.option("--seed", options.generate.seed, "of the draws").show_default();
+  command.option("--stop", options.stop, "text that ends an answer; may be repeated").one_each();
+  command.option("--seed", options.generate.seed, "random seed of sampling").show_default();
 }
 
 train::Precision infer_precision(const std::string& asked, const train::DeviceFacts& facts) {

@@ -1,5 +1,5 @@
-// What generate, eval and score share: their common options, the defaults of template and image
-// fit, and loading. No output format is decided here.
+// Common parts of generate, eval, score and serve: options, defaults of template and image fit,
+// loading.
 #pragma once
 #include <memory>
 #include <string>
@@ -19,15 +19,15 @@ namespace lft::cli {
 
 struct InferOptions {
   std::string model, adapter;
-  /// `asked` is used in any case. What it does not set is what the adapter or else the model's
-  /// folder records; what they do not record is the recipe's, else the model's own.
+  /// Settings in `asked` have precedence, then those that the adapter or the model's directory
+  /// records, then those of the recipe, then the model's defaults.
   family::InputSettings asked, of_recipe;
-  /// Storage and compute: fp32, bf16, fp16. Empty: fp32 on a CPU, on a GPU what a recipe's auto
-  /// takes.
+  /// Storage and compute dtype: fp32, bf16, fp16. Empty: fp32 on a CPU, on a GPU as
+  /// precision.compute: auto.
   std::string dtype;
   int64_t max_tokens = 2048;  // lowered to the model's positions
   io::ImageLimits image_limits;
-  bool count_unknown = true;  // keys of rows that are not used; a recipe says by data.unknown_keys
+  bool count_unknown = true;  // count unused keys of rows, as data.unknown_keys: warn
 };
 /// Registers --model, --adapter, --template, --image-fit, --alpha, --min-pixels, --max-pixels and
 /// --dtype; returns --model, for a command that requires it.
@@ -42,7 +42,7 @@ struct DecodeOptions {
 /// --seed.
 void add_decode_options(Command& command, DecodeOptions& options);
 
-/// What --dtype ("" where it is not given) means on a device. kUsage for another name.
+/// The dtype of --dtype ("" if it is not given) on a device. kUsage for an unknown name.
 train::Precision infer_precision(const std::string& asked, const train::DeviceFacts& facts);
 
 struct InferModel {
@@ -52,14 +52,14 @@ struct InferModel {
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kFloat;  // storage of the base and compute dtype of a forward pass
 };
-/// Base and adapter on the default device, in eval mode. Says on stderr which model and adapter are
-/// used, and with which settings and why. Throws kUsage for a value no option has, kInput for
-/// what is on disk (an adapter of another base too).
+/// Loads base and adapter on the default device, in evaluation mode. Prints model, adapter and
+/// settings with their sources to stderr. kUsage for an invalid option, kInput for invalid files
+/// (including an adapter of another base).
 InferModel load_infer_model(const InferOptions& options);
 
-/// Lines that appear under `path` at once, when all are written; until then they lie in a temporary
-/// file beside it, removed if commit() is never reached. Throws kUsage where `path` is one of the
-/// inputs or inside one, kResource for what the file system refuses.
+/// A text file that is written to a temporary file next to `path` and renamed by commit(); without
+/// commit() it is removed. kUsage if `path` is one of the inputs or inside one, kResource for
+/// errors of the file system.
 class OutputLines {
  public:
   OutputLines(const std::string& path, const Inputs& inputs);

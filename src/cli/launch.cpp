@@ -10,12 +10,12 @@ void add_launch(Command& app) {
     int64_t nproc = 1;
     bool resume = false;
   };
-  auto [command, options] = recipe_command<Options>(
-      app, "launch",
-      "train with several processes of this machine, each with its own share of every step: on "
-      "GPUs one a GPU, on a CPU with its share of the cores");
+  auto [command, options] =
+      recipe_command<Options>(app, "launch",
+                              "train with several processes on this machine (data parallel): one "
+                              "per GPU, or an equal share of CPU cores each");
   command.option("-n,--nproc", options->nproc, "processes").required().range(1, 1024);
-  command.flag("--resume", options->resume, "as lft train takes it");
+  command.flag("--resume", options->resume, "continue from the newest checkpoint that verifies");
   command.run([options] {
     std::vector<std::string> arguments = {"train", options->path};
     for (const std::string& set : options->sets) arguments.insert(arguments.end(), {"--set", set});

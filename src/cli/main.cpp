@@ -27,7 +27,7 @@ namespace {
 using lft::Error;
 using lft::ErrorKind;
 
-/// Where torchrun's agent looks for what a process failed with.
+/// The file in which torchrun expects the error of a process.
 void write_elastic_error(const Error& error) {
   const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
   if (path == nullptr || *path == '\0') return;
@@ -36,7 +36,7 @@ void write_elastic_error(const Error& error) {
        {{"message", lft::format_error(error)},
         {"errorCode", static_cast<int>(error.kind())},
         {"extraInfo", {{"py_callstack", ""}, {"timestamp", std::to_string(std::time(nullptr))}}}}}};
-  std::ofstream(path) << json.dump(-1, ' ', false, lft::io::Json::error_handler_t::replace);
+  std::ofstream(path) << lft::io::json_text(json);
 }
 
 int report_error(const Error& error) {
@@ -53,8 +53,7 @@ int report_error(const Error& error) {
   return static_cast<int>(error.kind());
 }
 
-/// Where no run is at hand that would know what to change: whatever failed to allocate, a thread's
-/// stack included.
+/// The error outside a run, for any failed allocation, including a thread's stack.
 Error out_of_memory(const std::string& found) {
   return Error(ErrorKind::kResource, {"out of memory", {}, found, {}, lft::kFreeMemory});
 }
@@ -87,5 +86,5 @@ int main(int argc, char** argv) {
   const int code = run_program(argc, argv);
   if (!lft::dist::group_is_broken()) return code;
   std::fflush(nullptr);
-  _exit(code);  // threads may wait for a process that is gone
+  _exit(code);  // threads may wait for a lost process
 }

@@ -41,7 +41,7 @@ void write_report(const std::string& out, const ProbeDifference& difference,
 void merge(const MergeOptions& options) {
   const hf::AdapterDir adapter = hf::AdapterDir::open(options.adapter);
   const std::string model = base_of(adapter, options.model);
-  std::future<Probed> pass;  // from the first tensor on, while the disk takes what is merged
+  std::future<Probed> pass;  // runs while merged tensors are written
   hf::MergeReport report = hf::merge_to_dir(model, options.adapter, options.out, [&] {
     stop_if_requested();
     if (pass.valid()) return;
@@ -88,15 +88,16 @@ void merge(const MergeOptions& options) {
 void add_merge(Command& app) {
   auto options = std::make_shared<MergeOptions>();
   Command command =
-      app.subcommand("merge", "write base and adapter as one model in HF layout, and check it");
-  command.option("--adapter", options->adapter, "PEFT adapter directory, or a run's folder")
+      app.subcommand("merge", "merge base and adapter into one model in HF layout, and check it");
+  command.option("--adapter", options->adapter, "PEFT adapter directory, or a run directory")
       .required()
       .meaning(io::adapter_folder);
   command
       .option("--model", options->model,
-              "base model directory (default: the one the adapter records)")
+              "base model directory (default: the one that the adapter records)")
       .meaning(io::model_folder);
-  command.option("--out", options->out, "new directory for the merged model").required();
+  command.option("--out", options->out, "directory for the merged model: new, or an earlier merge")
+      .required();
   command.run([options] { merge(*options); });
 }
 

@@ -16,7 +16,7 @@
 namespace lft::cli {
 namespace {
 
-// Three rows of these are as few as few_rows.h takes.
+// Three rows are the minimum for few_rows.h.
 constexpr int64_t kRowPositions = 10, kImagePositions = 5;
 
 class ProbeMaker {
@@ -36,7 +36,7 @@ class ProbeMaker {
   bool has_room() const { return config_.text.max_positions >= image_.positions() + 2; }
 
  private:
-  /// BOS, the image's positions, then any tokens but the image's.
+  /// BOS, the image's positions, then any tokens except the image token.
   std::vector<int64_t> row(int64_t t, int64_t image_positions) {
     std::vector<int64_t> ids = {config_.bos_token};
     ids.insert(ids.end(), image_positions, config_.image_token);
@@ -69,7 +69,7 @@ class ProbeMaker {
   std::mt19937_64 random_{20231005};  // the same everywhere
 };
 
-/// Columns of a batch that the decoder gets: all of text, a few of an image.
+/// Columns of a batch for the decoder: all of the text, a few of an image.
 std::vector<int64_t> kept_columns(const family::Batch& batch, int64_t image_token) {
   const at::Tensor ids = batch.input_ids_bt[0];
   const at::Tensor is_image = ids == image_token;
@@ -85,7 +85,7 @@ std::vector<int64_t> kept_columns(const family::Batch& batch, int64_t image_toke
   return columns;
 }
 
-/// The input in these columns alone. Rotary angles stay within as many positions.
+/// The input in these columns only. Rotary angles stay within as many positions.
 llama::DecoderInput thinned(const llama::DecoderInput& input, const std::vector<int64_t>& columns) {
   const at::Device device = input.embeds_btd.device();
   const at::Tensor kept = at::tensor(columns, at::kLong), on_device = kept.to(device);
@@ -117,7 +117,7 @@ at::Tensor padded(const at::Tensor& values, int64_t dim, int64_t t, double fille
   return at::cat({values, at::full(shape, filler, values.options())}, dim);
 }
 
-/// What the input's positions are, [3, b, t]: where nothing is said, places.
+/// The input's positions, [3, b, t]; by default the places in the sequence.
 at::Tensor positions_of(const llama::DecoderInput& input) {
   if (input.positions_3bt.defined()) return input.positions_3bt;
   const int64_t b = input.embeds_btd.size(0), t = input.embeds_btd.size(1);
@@ -130,7 +130,7 @@ at::Tensor blocks_of(const llama::DecoderInput& input) {
   return at::full({input.embeds_btd.size(0), input.embeds_btd.size(1)}, -1, at::kLong);
 }
 
-/// All rows in one input, padded to the longest. One of the inputs at most has images.
+/// All rows in one input, padded to the longest. At most one of the inputs has images.
 llama::DecoderInput joined(const std::vector<llama::DecoderInput>& inputs) {
   int64_t t = 0, before = 0;
   for (const llama::DecoderInput& input : inputs) t = std::max(t, input.embeds_btd.size(1));
@@ -159,12 +159,12 @@ llama::DecoderInput joined(const std::vector<llama::DecoderInput>& inputs) {
   return out;
 }
 
-/// On a CPU products of FP16 are those of FP32, which weights may as well be read into at once.
+/// On a CPU FP16 products are computed in FP32, so weights are read as FP32.
 at::ScalarType compared_dtype(io::DType stored, at::Device device) {
   return stored == io::DType::kF16 && device.is_cpu() ? at::kFloat : hf::to_scalar_type(stored);
 }
 
-/// Flat places of the positions that are no padding.
+/// Flat indices of the positions that are not padding.
 at::Tensor real_rows(const std::vector<int64_t>& lengths, int64_t t) {
   std::vector<int64_t> rows;
   for (size_t row = 0; row < lengths.size(); ++row) {
@@ -230,7 +230,7 @@ ProbeDifference compare_logits(const at::Tensor& want_kv, const at::Tensor& got_
   const at::Tensor a = want_kv.to(at::kDouble), b = got_kv.to(at::kDouble);
   const at::Tensor log_a = at::log_softmax(a, -1), log_b = at::log_softmax(b, -1);
   const auto positions = static_cast<double>(a.size(0));
-  // A NaN must not pass for a small difference: max() hands it on, std::max would not.
+  // A NaN must not look like a small difference: max() propagates it, std::max would not.
   return {.max_abs = (a - b).abs().max().item<double>(),
           .mean_kl = (log_a.exp() * (log_a - log_b)).sum().item<double>() / positions,
           .top1_agreement = (a.argmax(-1) == b.argmax(-1)).sum().item<double>() / positions,

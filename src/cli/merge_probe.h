@@ -1,5 +1,5 @@
-// Are two models the same function? Compared on a few made-up prompts and an image, position by
-// position. Shape letters: b rows, t positions, d hidden, k positions, v vocabulary.
+// Compares the logits of two models on a few synthetic prompts and an image, by position. Shape
+// letters: b rows, t positions, d hidden, k positions, v vocabulary.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,21 +9,20 @@
 
 namespace lft::cli {
 
-/// Token ids and pixels are a pure function of the config: rows of text, and a row with an image
-/// where the positions allow one.
+/// Token ids and pixels are a function of the config: rows of text, and a row with an image if the
+/// positions allow one.
 std::vector<family::Batch> probe_batches(const family::ModelConfig& config);
-/// What one model makes of the batches.
+/// The result of one model on the batches.
 struct Probed {
   at::Tensor logits_kv;  // float32 on the CPU, of the real positions of all batches
   std::vector<family::ImageFeatures> features;  // of each batch's images
 };
-/// By one pass through the decoder, so that each of its weights is used once. Of an image's
-/// positions the decoder gets a few that are spread over it: what its layers do is seen on any.
-/// `known`: the features, where they are there already.
+/// Runs one pass through the decoder, so that each weight is used once. The decoder gets a few of
+/// an image's positions, spread over it. `known` are image features that have been computed before.
 Probed probe_model(family::Model& model, const std::vector<family::Batch>& batches,
                    const std::vector<family::ImageFeatures>& known = {});
-/// Of the model in a folder, with an adapter where one is named. The decoder's layers are read as
-/// the pass comes to them.
+/// The same for the model in a directory, with an adapter if one is given. The decoder's layers are
+/// read when the pass reaches them.
 Probed probe_folder(const std::string& model_path, const std::string& adapter_path,
                     const std::vector<family::ImageFeatures>& known = {});
 
@@ -34,11 +33,10 @@ struct ProbeDifference {
 };
 ProbeDifference compare_logits(const at::Tensor& want_kv, const at::Tensor& got_kv);
 
-/// How far rounding alone may take the merged model from base + adapter. Every merged weight is off
-/// by half a unit in the last place of the stored type, u = 2^-12 in F16 and 2^-9 in BF16 of
-/// itself; through the layers that grows to some tens of u of the largest logit. In F32 the order
-/// of summation weighs more. (A model of two layers measured 2 u.) A wrong scale or a missed layer
-/// is far outside.
+/// The largest difference from base + adapter that rounding explains. Every merged weight has a
+/// relative error of half a unit in the last place, u = 2^-12 in F16 and 2^-9 in BF16; over the
+/// layers it grows to some tens of u of the largest logit. In F32 the order of summation dominates.
+/// (A model of two layers measured 2 u.) A wrong scale or a missing layer exceeds it by far.
 struct RoundingBound {
   double relative_max_abs, mean_kl;
 };

@@ -1,4 +1,4 @@
-// What a command writes takes the place of its own earlier output, never of what it reads.
+// A command may replace its earlier output, but never an input.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace lft::cli {
 
-/// Files and folders; empty names are none. Of folders of images only the images themselves:
-/// results may lie beside them.
+/// Files and directories; empty names are ignored. In image directories only the images count:
+/// results may be written next to them.
 struct Inputs {
   std::vector<std::string> paths;
   std::vector<std::string> image_roots;

@@ -17,8 +17,8 @@ struct PrepareArgs {
   bool index = false;
 };
 
-/// The output replaces nothing that is read: not a folder that holds the model, the data or the
-/// images, nor one inside the model.
+/// The output must not replace an input: neither a directory that contains the model, the data or
+/// the images, nor one inside the model.
 void check_output(const std::string& out, const recipe::Recipe& recipe) {
   std::vector<std::string> inputs = {recipe.model.path, recipe.data.image_root};
   for (const recipe::Source& source : recipe.data.train.sources())
@@ -27,19 +27,19 @@ void check_output(const std::string& out, const recipe::Recipe& recipe) {
   for (const std::string& input : inputs) {
     if (!io::is_inside(input, out) && !io::is_inside(out, recipe.model.path)) continue;
     refuse(ErrorKind::kUsage, "the output would harm an input", "--out " + out, input,
-           "a folder of its own", "give another --out");
+           "a separate directory", "give another --out");
   }
 }
 
-/// Beside each data file, where every start looks.
+/// Writes the index next to each data file, where every start searches.
 void write_indexes(const recipe::Recipe& recipe) {
   const auto [tokenizer, options] = train::recipe_encoding(recipe);
   std::vector<recipe::Source> sources = recipe.data.train.sources();
   if (!recipe.data.eval.empty()) sources.push_back({.path = recipe.data.eval, .image_root = {}});
   for (const auto& [path, image_root, weight] : sources) {
     if (io::is_directory(path)) {
-      refuse(ErrorKind::kUsage, "a folder of data has no index beside it", path, {}, "a data file",
-             "train on it as it is: prepared data is an index itself");
+      refuse(ErrorKind::kUsage, "a directory of data cannot have an index next to it", path, {},
+             "a data file", "train on it as it is: prepared data is an index itself");
     }
     const std::unique_ptr<data::Dataset> dataset =
         data::open_dataset(path, image_root.empty() ? recipe.data.image_root : image_root,
@@ -55,7 +55,7 @@ void prepare(const PrepareArgs& args) {
   if (args.index != args.out.empty()) {
     refuse(ErrorKind::kUsage, "lft prepare writes shards or an index", "--out, --index",
            args.index ? "both" : "neither", "one of them",
-           "give --out DIR for shards, or --index for an index beside the data");
+           "give --out DIR for shards, or --index for an index next to the data");
   }
   const recipe::Recipe recipe = args.recipe.read();
   if (args.index) return write_indexes(recipe);
@@ -78,16 +78,18 @@ void add_prepare(Command& app) {
   auto args = std::make_shared<PrepareArgs>();
   Command command = app.subcommand(
       "prepare",
-      "tokenise and decode data.train once, into shards that train reads without a decoder");
+      "tokenise and decode data.train once into shards that train reads without a decoder");
   command
-      .option("recipe", args->recipe.path,
-              "the recipe whose model, template and data.train are used")
+      .option("recipe", args->recipe.path, "recipe whose model, template and data.train are used")
       .required();
-  command.option("--set", args->recipe.sets, "key=value: override a recipe field").one_each();
-  command.option("--out", args->out, "directory to write; give it as data.train afterwards");
+  command
+      .option("--set", args->recipe.sets,
+              "key.path=value: override one field of the recipe; may be repeated")
+      .one_each();
+  command.option("--out", args->out, "output directory, for data.train");
   command.flag("--index", args->index,
-               "instead: measure all rows and write their index beside data.train and data.eval, "
-               "so that no start reads them all");
+               "instead of --out: write an index of all rows next to data.train and data.eval, so "
+               "that a start does not read all rows");
   command.run([args] { prepare(*args); });
 }
 

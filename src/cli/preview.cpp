@@ -9,6 +9,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/outputs.h"
 #include "src/cli/recipe_args.h"
+#include "src/debug/data/preview_print.h"
 #include "src/hf/model_dir.h"
 #include "src/io/files.h"
 #include "src/train/inputs/recipe_encoding.h"
@@ -58,21 +59,20 @@ void add_preview(Command& app) {
   auto args = std::make_shared<PreviewArgs>();
   Command command = app.subcommand(
       "preview",
-      "the first samples as training sees them: prompt with what is supervised, tokens, images");
-  add_recipe_args(command, args->recipe, "the recipe whose data.train is shown").one_each();
-  command.option("-n", args->count, "how many, in the order of training")
+      "show the first samples as training sees them: prompt with supervised tokens, images");
+  add_recipe_args(command, args->recipe, "recipe whose data.train is shown").one_each();
+  command.option("-n", args->count, "number of samples, in training order")
       .range(1, 100000)
       .show_default();
   command
       .option("--row", args->rows,
-              "instead of the first ones the row with this id, or at the place that lft validate "
-              "names, of data.train or data.eval; once for every row")
+              "show the row with this id, or at the place that lft validate prints, of data.train "
+              "or data.eval; may be repeated")
       .one_each();
   command.option("--template", args->other_template,
-                 "shows each row under this template too (auto, a name or a file of Jinja), and "
-                 "where the two prompts part: what a server with that template would ask");
-  command.option("--html", args->html,
-                 "also writes them with their images into one file that a browser shows offline");
+                 "also render each row with this template (auto, a name or a Jinja file), such as "
+                 "a server's, and show where the prompts differ");
+  command.option("--html", args->html, "also write an HTML file with the images, for offline use");
   command.run([args] { preview(*args); });
 }
 

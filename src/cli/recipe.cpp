@@ -1,4 +1,4 @@
-// lft recipe: list, show and copy the recipes that come with lft, and the reference of all fields.
+// lft recipe: lists, shows and copies the bundled recipes, and prints the reference of all fields.
 #include "src/recipe/recipe.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr char kSuffix[] = ".yaml";
 
-/// Names below the folder without the suffix, sorted.
+/// Names in the directory without the suffix, sorted.
 std::vector<std::string> recipe_names(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code code;
@@ -43,13 +43,12 @@ std::string read_named(const std::string& name) {
       name.ends_with(kSuffix) ? name.substr(0, name.size() - sizeof(kSuffix) + 1) : name;
   if (std::find(names.begin(), names.end(), bare) == names.end()) {
     refuse(ErrorKind::kUsage, "no recipe has this name", {}, quote_text(name),
-           "one of " + join(names, ", ", 30), "lft recipe ls says what each is for");
+           "one of " + join(names, ", ", 30), "lft recipe ls describes each of them");
   }
   return io::read_file((folder / (bare + kSuffix)).string(), 1 << 20);
 }
 
-/// The second comment line; the first says how to launch the recipe and serves where there is no
-/// second.
+/// The second comment line, or the first, which shows how to start the recipe.
 std::string description(const std::string& text) {
   std::istringstream lines(text);
   std::string found;
@@ -88,20 +87,20 @@ void copy_recipe(const std::string& name, std::string path) {
 }  // namespace
 
 void add_recipe(Command& app) {
-  Command recipe = app.subcommand("recipe", "list, show and copy the recipes that come with lft");
+  Command recipe = app.subcommand("recipe", "list, show and copy the bundled recipes");
   recipe.require_subcommand();
   const auto name = std::make_shared<std::string>();
   const auto path = std::make_shared<std::string>();
 
-  recipe.subcommand("ls", "names and what they are for").run(list_recipes);
+  recipe.subcommand("ls", "list the names with a description").run(list_recipes);
   Command cat = recipe.subcommand("cat", "print a recipe");
   cat.option("NAME", *name, "as lft recipe ls prints it").required();
   cat.run([name] { std::cout << read_named(*name); });
-  Command cp = recipe.subcommand("cp", "copy a recipe, to be changed; never replaces a file");
+  Command cp = recipe.subcommand("cp", "copy a recipe for editing; never replaces a file");
   cp.option("NAME", *name, "as lft recipe ls prints it").required();
-  cp.option("PATH", *path, "file or folder to copy to").required();
+  cp.option("PATH", *path, "file or directory to copy to").required();
   cp.run([name, path] { copy_recipe(*name, *path); });
-  recipe.subcommand("fields", "every field: type, default, range, meaning").run([] {
+  recipe.subcommand("fields", "list every field: type, default, range, meaning").run([] {
     std::string table = recipe::recipe_reference();
     table.pop_back();
     print_line(table);

@@ -10,7 +10,7 @@ Option add_recipe_args(Command& command, RecipeArgs& args, const std::string& he
 Option add_set_option(Command& command, RecipeArgs& args) {
   return command
       .option("--set", args.sets,
-              "key.path=value: overrides one field of the recipe; may be repeated")
+              "key.path=value: override one field of the recipe; may be repeated")
       .one_each();
 }
 

@@ -1,5 +1,4 @@
-// The recipe on a command's line: its file, and the fields that --set changes. Reading it is all
-// that is done with it here.
+// The recipe of a command: its file, and the fields that --set changes.
 #pragma once
 #include <memory>
 #include <string>
@@ -25,8 +24,7 @@ Option add_recipe_args(Command& command, RecipeArgs& args,
 /// Registers --set alone.
 Option add_set_option(Command& command, RecipeArgs& args);
 
-/// A subcommand that takes a recipe, and its options: `Options` is a RecipeArgs with fields of the
-/// command's own.
+/// A subcommand with a recipe: `Options` is a RecipeArgs with further fields.
 template <class Options>
 std::pair<Command, std::shared_ptr<Options>> recipe_command(Command& app, const std::string& name,
                                                             const std::string& help) {
@@ -36,8 +34,7 @@ std::pair<Command, std::shared_ptr<Options>> recipe_command(Command& app, const 
   return {command, options};
 }
 
-/// What a diagnosis leads to: 0 where it found the run healthy, a signal's exit code, else
-/// kNumeric.
+/// The exit of a diagnosis: 0 if the run is healthy, a signal's exit code, otherwise kNumeric.
 template <class Report>
 int exit_with(const Report& report, ErrorInfo (*describe)(const Report&)) {
   if (report.signal != 0) return stop_exit_code(report.signal);

@@ -21,7 +21,8 @@ struct ScoreOptions {
   std::string data, image_root, out;
 };
 
-/// Samples a forward pass: small enough for a 7B model's activations. Padding changes no result.
+/// Samples in a forward pass, few enough for the activations of a 7B model. Padding changes no
+/// result.
 constexpr int64_t kRows = 4;
 
 io::Json score_line(const data::Sample& sample, const float* logprobs, int64_t count) {
@@ -66,8 +67,7 @@ void score_batch(InferModel& infer, const std::vector<data::Sample>& samples, Ou
       bad.first = infer::row_text(sample.id, found, infer.tokenizer.get());
       bad.module = found.module;
     }
-    out.line(
-        score_line(sample, next, count).dump(-1, ' ', false, io::Json::error_handler_t::replace));
+    out.line(io::json_text(score_line(sample, next, count)));
     next += count;
     left -= count;
   }
@@ -101,13 +101,17 @@ void score(const ScoreOptions& options) {
 }  // namespace
 
 void add_score(Command& app) {
-  Command command =
-      app.subcommand("score", "log-probability of every supervised token, one JSON line a sample");
+  Command command = app.subcommand(
+      "score",
+      "compute the log-probability of every supervised token, one JSON line for each sample");
   const auto options = std::make_shared<ScoreOptions>();
   add_infer_options(command, options->infer).required();
-  command.option("--data", options->data, "JSON or JSONL file, or a prepared directory").required();
-  command.option("--image-root", options->image_root, "folder of the images");
-  command.option("--out", options->out, "file to write").required();
+  command
+      .option("--data", options->data,
+              "data file (JSON, JSONL, tar, Parquet, Arrow) or prepared directory")
+      .required();
+  command.option("--image-root", options->image_root, "directory of the images");
+  command.option("--out", options->out, "output file").required();
   command.run([options] { score(*options); });
 }
 

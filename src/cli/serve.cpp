@@ -18,10 +18,10 @@ struct ServeCommand {
   int64_t port = 8000, batch = 8, queue = 256, max_new_tokens = 1024, request_time = 30;
 };
 
-/// Requests that wait have a thread each, and some more answer without waiting.
+/// Each waiting request has a thread; the remaining threads answer without waiting.
 constexpr int64_t kThreads = 1024, kMoreThreads = 16;
 
-/// What requests call the model: the last part of the path of what was trained.
+/// The default name of the model: the last part of the path of the adapter or model.
 std::string name_of(const ServeCommand& command) {
   if (!command.name.empty()) return command.name;
   const std::string& path =
@@ -32,7 +32,7 @@ std::string name_of(const ServeCommand& command) {
 
 void serve(const ServeCommand& command) {
   InferModel infer = load_infer_model(command.infer);
-  // Words of a request are words, whatever the training did with those of its rows.
+  // Text in a request is always plain text.
   infer.encode.special_tokens = data::SpecialTokensInText::kText;
   serve::ChatServerOptions options{.name = name_of(command),
                                    .max_new_tokens = command.max_new_tokens,
@@ -47,38 +47,40 @@ void serve(const ServeCommand& command) {
     warning("whoever reaches " + command.host + " can use this server: it asks for no key");
   serve::serve(server, command.host, static_cast<int>(command.port), [&](int port) {
     const bool six = command.host.find(':') != std::string::npos;
-    print_line("serving " + options.name + " at http://" +
-               (six ? "[" + command.host + "]" : command.host) + ":" + std::to_string(port) +
-               "/v1; Ctrl-C finishes the running answers and ends, a second one ends at once");
+    print_line(
+        "serving " + options.name + " at http://" +
+        (six ? "[" + command.host + "]" : command.host) + ":" + std::to_string(port) +
+        "/v1; Ctrl-C finishes the running answers and exits, a second one exits immediately");
   });
-  notice("served: every request that was taken has been answered");
+  notice("served: every accepted request has been answered");
 }
 
 }  // namespace
 
 void add_serve(Command& app) {
   Command command = app.subcommand(
-      "serve", "answers requests of OpenAI clients (chat completions with images), to try a model");
+      "serve", "serve OpenAI clients (chat completions with images), for trying a model");
   const auto options = std::make_shared<ServeCommand>();
   add_infer_options(command, options->infer).required();
-  command.option("--host", options->host, "the address to listen at").show_default();
-  command.option("--port", options->port, "0 takes any that is free")
+  command.option("--host", options->host, "address to listen on").show_default();
+  command.option("--port", options->port, "port to listen on; 0: any free port")
       .show_default()
       .range(0, 65535);
   command.option("--name", options->name,
-                 "what requests call the model (default: the name of the adapter's or the model's "
-                 "folder)");
-  command.option("--batch", options->batch, "answers that are decoded together")
+                 "name of the model in requests (default: the name of the adapter's or the model's "
+                 "directory)");
+  command.option("--batch", options->batch, "maximum number of answers that are decoded together")
       .show_default()
       .range(1, 256);
-  command.option("--queue", options->queue, "requests that may wait; one more gets 429")
+  command.option("--queue", options->queue, "maximum number of waiting requests; one more gets 429")
       .show_default()
       .range(1, 1 << 16);
-  command.option("--max-new-tokens", options->max_new_tokens, "longest answer")
+  command
+      .option("--max-new-tokens", options->max_new_tokens, "maximum number of tokens in an answer")
       .show_default()
       .range(1, 1 << 20);
   command
-      .option("--request-time", options->request_time, "seconds in which a request must be there")
+      .option("--request-time", options->request_time, "timeout in seconds for receiving a request")
       .show_default()
       .range(1, 3600);
   command.run([options] { serve(*options); });

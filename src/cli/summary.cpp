@@ -6,6 +6,7 @@
 #include "kernels/common/error.h"
 #include "src/cli/commands.h"
 #include "src/cli/recipe_args.h"
+#include "src/debug/inspect/summary_print.h"
 #include "src/hf/known_models.h"
 #include "src/io/files.h"
 #include "src/io/run_folder.h"
@@ -38,20 +39,19 @@ debug::Summary summarize(const SummaryArgs& options) {
 void add_summary(Command& app) {
   auto options = std::make_shared<SummaryArgs>();
   Command command = app.subcommand("summary",
-                                   "input and output shape, parameters, multiply-adds and memory "
-                                   "of every module; loads no weights, computes nothing");
+                                   "show input and output shape, parameters, multiply-adds and "
+                                   "memory of every module; loads no weights, computes nothing");
   command
-      .option(
-          "MODEL_DIR|RECIPE", options->model.path,
-          "model directory in HF layout (config.json is enough), the name of a published one, or "
-          "a recipe: the run's first batch, with adapters")
+      .option("MODEL_DIR|RECIPE", options->model.path,
+              "model directory in HF layout (config.json is enough), the name of a published "
+              "model, or a recipe (its first batch, with adapters)")
       .required()
       .meaning(io::model_folder);
   add_set_option(command, options->model);
-  command.option("--batch", options->batch.batch, "rows of a made-up batch").range(1, 1 << 20);
+  command.option("--batch", options->batch.batch, "rows in a synthetic batch").range(1, 1 << 20);
   command
       .option("--tokens", options->batch.tokens,
-              "tokens a row of a made-up batch, image positions counted")
+              "tokens in a row of a synthetic batch, including image positions")
       .range(1, 1 << 24);
   command.run([options] { print_lines(debug::summary_lines(summarize(*options))); });
 }

@@ -11,10 +11,9 @@ void add_train(Command& app) {
   };
   auto [command, options] = recipe_command<Options>(
       app, "train",
-      "train as a recipe says; adapter, metrics and report.html go to its output_dir");
-  command.flag(
-      "--resume", options->resume,
-      "go on from the newest checkpoint that verifies; from the beginning where there is none yet");
+      "train a recipe; adapter, metrics and report.html are written to its output_dir");
+  command.flag("--resume", options->resume,
+               "continue from the newest checkpoint that verifies, or start if there is none");
   command.run([options] {
     const train::TrainOptions how{.resume = options->resume};
     const dist::Place place = dist::read_place(dist::process_environment());

@@ -1,4 +1,4 @@
-// lft validate: every row and every image of the data, before a run does it.
+// lft validate: checks every row and every image of the data.
 #include "src/debug/data/validate.h"
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include "src/base/text.h"
 #include "src/cli/commands.h"
 #include "src/cli/recipe_args.h"
+#include "src/debug/data/validate_print.h"
 
 namespace lft::cli {
 namespace {
@@ -21,7 +22,7 @@ struct ValidateArgs {
   int64_t workers = 0;
 };
 
-/// One error for all of them: how many of each kind, and the first.
+/// One error for all problems: the number of each kind, and the first.
 [[noreturn]] void refuse_data(const debug::DataReport& report, const recipe::Recipe& recipe) {
   std::vector<std::string> lines, advice;
   for (const auto& [fault, problems] : report.first) {
@@ -42,7 +43,7 @@ struct ValidateArgs {
              "; data.on_bad_sample: skip leaves out rows that cannot be read");
 }
 
-/// How to look at the first image that shows little; empty where every image is as it should be.
+/// The command that shows the first suspicious image; empty if there is none.
 std::string look_command(const debug::DataReport& report, const std::string& recipe) {
   for (const auto& [fault, problems] : report.first) {
     if (fault < debug::DataFault::kWhiteImage) continue;
@@ -58,9 +59,7 @@ void validate(const ValidateArgs& args) {
   const debug::DataReport report = debug::validate_data(recipe, args.workers);
   stop_if_requested();
   if (args.json) {
-    std::printf("%s\n", debug::data_report_json(report)
-                            .dump(2, ' ', false, io::Json::error_handler_t::replace)
-                            .c_str());
+    std::printf("%s\n", io::json_text(debug::data_report_json(report), 2).c_str());
   } else {
     std::string text = debug::data_report_text(report);
     text.pop_back();  // print_line() ends it
@@ -75,15 +74,15 @@ void validate(const ValidateArgs& args) {
 
 void add_validate(Command& app) {
   auto args = std::make_shared<ValidateArgs>();
-  Command command = app.subcommand("validate",
-                                   "read every row and decode every image of the data; exits with "
-                                   "0 if training finds nothing to stop at");
-  add_recipe_args(command, args->recipe, "the recipe whose data.train and data.eval are read")
+  Command command = app.subcommand(
+      "validate",
+      "read every row and decode every image of the data; exits with 0 if training would not stop");
+  add_recipe_args(command, args->recipe, "recipe whose data.train and data.eval are read")
       .one_each();
-  command.flag("--json", args->json, "one JSON object instead of the text");
+  command.flag("--json", args->json, "print one JSON object instead of text");
   command
       .option("--workers", args->workers,
-              "threads; by default one a core. They do not change the result")
+              "number of threads, which does not change the result (default: one for each core)")
       .range(1, 1024);
   command.run([args] { validate(*args); });
 }

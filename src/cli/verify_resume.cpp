@@ -17,14 +17,16 @@ void add_verify_resume(Command& app) {
   };
   auto [command, options] = recipe_command<Options>(
       app, "verify-resume",
-      "trains the first steps without a stop, and again with a checkpoint and a new process "
-      "halfway; compares everything bit for bit and writes a certificate; exits with 0 where all "
-      "is identical, with 4 where it is not");
-  command.option("--steps", options->steps, "steps before the checkpoint, and as many after it")
+      "train the first steps without interruption, and again with a checkpoint and a new process "
+      "halfway; compare everything bit for bit and write a certificate; exits with 0 if all is "
+      "identical, otherwise with 4");
+  command
+      .option("--steps", options->steps,
+              "steps before the checkpoint, and the same number after it")
       .range(1, 1'000'000)
       .show_default();
   command.option("--out", options->out,
-                 "the certificate's file; by default <output_dir>.resume-certificate.json");
+                 "file for the certificate (default: <output_dir>.resume-certificate.json)");
   command.run([options] {
     const recipe::Recipe recipe = options->read();
     refuse_input("--out", options->out, inputs_of(options->path, recipe));
@@ -32,7 +34,7 @@ void add_verify_resume(Command& app) {
   });
 }
 
-/// What verify-resume runs in each of its processes.
+/// The command that verify-resume runs in each process.
 void add_debug_part(Command& debug) {
   struct Options {
     std::string recipe, out;
@@ -40,7 +42,7 @@ void add_debug_part(Command& debug) {
     bool resume = false;
   };
   auto options = std::make_shared<Options>();
-  Command command = debug.hidden_subcommand("part", "trains a recipe up to a step");
+  Command command = debug.hidden_subcommand("part", "train a recipe up to a step");
   command.option("recipe", options->recipe).required();
   command.option("--stop-behind", options->stop_after_step).required().positive();
   command.option("--out", options->out).required();
@@ -51,8 +53,7 @@ void add_debug_part(Command& debug) {
                                                   .stop_after_step = options->stop_after_step,
                                                   .resume = options->resume});
     if (end.exit_code != 0) return end.exit_code;
-    io::write_file_atomic(options->out, debug::part_json(end).dump(
-                                            -1, ' ', false, io::Json::error_handler_t::replace));
+    io::write_file_atomic(options->out, io::json_text(debug::part_json(end)));
     return 0;
   });
 }

@@ -1,5 +1,5 @@
-// An answer's text while its tokens come. What may still change waits: a run of byte tokens becomes
-// text as a whole or not at all, and what may begin a stop text is not said yet.
+// The text of an answer while it is generated. Text that may still change is held back: a run of
+// byte tokens is decoded as a whole, and the beginning of a stop text is not returned yet.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,16 +16,16 @@ class AnswerText {
   /// `tokenizer` must outlive it.
   AnswerText(const text::Tokenizer& tokenizer, StopStrings stop)
       : tokenizer_(tokenizer), stop_(std::move(stop)) {}
-  /// What is certain by now and was not given before.
+  /// The new text that cannot change any more.
   std::string add(int64_t id);
-  /// Whether a stop text is there: the answer is over, and what else comes is no part of it.
+  /// Whether a stop text has occurred: the answer has ended, and further tokens are not part of it.
   bool ended() const { return ended_; }
-  /// The rest, where no more tokens come.
+  /// The remaining text, after the last token.
   std::string finish();
   int64_t tokens() const { return static_cast<int64_t>(ids_.size()); }
 
  private:
-  /// The part of `text` that was not given.
+  /// The part of `text` that has not been returned.
   std::string give(const std::string& text);
 
   const text::Tokenizer& tokenizer_;

@@ -7,6 +7,8 @@
 #include <map>
 #include <numeric>
 
+#include "src/infer/captions_words.h"
+
 namespace lft::infer {
 namespace {
 

@@ -1,25 +1,21 @@
-// Captions beside several references: BLEU-4 and CIDEr as COCO's caption evaluation
-// (pycocoevalcap) computes them. Text only.
+// BLEU-4 and CIDEr of captions with several references, as in COCO's caption evaluation
+// (pycocoevalcap). Text only.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace lft::infer {
 
-/// Lower case, without punctuation, contractions in two: what Stanford's PTBTokenizer and the list
-/// of marks that COCO takes out leave of plain English; signs and addresses are cut more simply.
-std::vector<std::string> caption_words(const std::string& text);
-
 struct Caption {
   std::string answer;
   std::vector<std::string> references;  // at least one
 };
 struct CaptionScores {
-  double bleu4 = 0, cider = 0;  // of all: of summed counts, and the mean of `ciders`
+  double bleu4 = 0, cider = 0;  // over all captions: from summed counts, and the mean of `ciders`
   std::vector<double> ciders = {};
 };
-/// Words are rare or common by these references: captions are judged together, and one alone has a
-/// CIDEr of 0.
+/// Word frequencies come from these references, so captions are scored together, and a single one
+/// has a CIDEr of 0.
 CaptionScores score_captions(const std::vector<Caption>& captions);
 
 }  // namespace lft::infer

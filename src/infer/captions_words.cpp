@@ -1,4 +1,5 @@
-// The words of a caption, as Stanford's PTBTokenizer cuts plain English.
+#include "src/infer/captions_words.h"
+
 #include <algorithm>
 #include <cctype>
 #include <set>

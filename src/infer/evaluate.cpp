@@ -9,6 +9,7 @@
 
 #include "models/objective/forward_loss.h"
 #include "src/base/signals.h"
+#include "src/base/text.h"
 #include "src/data/batch.h"
 #include "src/data/encode.h"
 #include "src/data/loader.h"
@@ -107,7 +108,7 @@ std::vector<size_t> part_starts(const std::vector<data::Sample>& prompts, int64_
 void judge(const Evaluation& of, EvalRecord& record) {
   record.answered = true;
   if (record.references.empty()) return;
-  const auto equals = [&](const std::string& right) { return record.answer == trim(right); };
+  const auto equals = [&](const std::string& right) { return record.answer == trimmed(right); };
   record.match =
       std::ranges::any_of(record.references, equals) || (!record.open && equals(record.reference));
   const std::optional<double> score =
@@ -161,7 +162,7 @@ void answer_batch(const Evaluation& of, const std::vector<data::Sample>& samples
       if (!asked[i]->bad) asked[i]->bad = std::move(answers[i].bad);
       continue;
     }
-    asked[i]->answer = trim(stop.cut(of.tokenizer.decode(answers[i].ids)));
+    asked[i]->answer = std::string(trimmed(stop.cut(of.tokenizer.decode(answers[i].ids))));
     judge(of, *asked[i]);
   }
 }

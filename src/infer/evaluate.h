@@ -1,5 +1,5 @@
-// Loss, exact match and a metric over a dataset, with a record for every sample. Used by the
-// trainer's periodic eval and by `lft eval`.
+// Loss, exact match and a metric over a dataset, with a record for every sample. The trainer's
+// evaluations and `lft eval` use it.
 #pragma once
 #include <functional>
 #include <optional>
@@ -17,29 +17,29 @@ namespace lft::infer {
 
 struct EvalOptions {
   int64_t batch_size = 16, workers = 4;
-  /// Above 0 (train.max_tokens_per_step) a batch is cut by tokens: the loss is computed from packed
-  /// rows, and prompts are asked as many at a time as have no more positions, padding counted,
-  /// unless one alone has.
+  /// Above 0 (train.max_tokens_per_step) batches are limited by tokens: the loss is computed from
+  /// packed rows, and prompts are answered in batches of at most this many positions, padding
+  /// included.
   int64_t max_tokens = 0;
-  GenerateOptions decode = {};         // its callbacks are not looked at
+  GenerateOptions decode = {};         // its callbacks are ignored
   std::vector<std::string> stop = {};  // texts that end an answer (src/infer/stop_strings.h)
   Metric metric = Metric::kExact;
-  int64_t limit = 0;    // first rows only; 0: all
+  int64_t limit = 0;    // number of first rows; 0: all
   bool loss = true;     // teacher-forced loss
-  bool answers = true;  // decode and compare
+  bool answers = true;  // generate and compare answers
   at::ScalarType compute = at::kFloat;
 };
 
 struct EvalRecord {
   int64_t index = 0;
-  std::string id, question, reference, answer;  // of the last turn that truncation left an answer
-  bool answered = false;  // not where it left none: there is nothing to compare with
-  bool match = false;     // answer up to its end token equals a reference, both trimmed
-  bool open = false;      // the row ends with its question: it has no loss
+  std::string id, question, reference, answer;  // last turn with an answer after truncation
+  bool answered = false;                        // false without a reference to compare with
+  bool match = false;  // answer up to its end token equals a reference, both trimmed
+  bool open = false;   // the row ends with its question: it has no loss
   std::vector<std::string> references = {};  // by which the metric judges: the answers that the
                                              // row lists, else its own; none: compared with nothing
-  double score = 0;  // of the metric; of captions CIDEr, once all are there (sum_up)
-  double loss = 0;   // mean over the sample's supervised tokens; 0 where it has none
+  double score = 0;  // score of the metric; for captions CIDEr, set by sum_up()
+  double loss = 0;   // mean over the sample's supervised tokens; 0 if it has none
   int64_t supervised = 0;
   std::optional<NonFinite> bad = {};  // its loss is NaN then, or it has no answer
 };
@@ -50,14 +50,14 @@ struct EvalResult {
                                      // NaN where there is none
   double score = 0, bleu4 = 0;       // of the metric over the same; bleu4 of captions
   int64_t not_finite = 0;            // records with `bad`
-  bool stopped = false;              // a signal came; the figures are of the samples before it
+  bool stopped = false;  // a signal was received; the figures cover the samples before it
   std::vector<EvalRecord> records;
-  std::vector<std::string> skipped;  // bad samples left out, with the reason (encode.skip_bad)
+  std::vector<std::string> skipped;  // skipped bad samples, with the reason (encode.skip_bad)
   std::vector<int64_t> skipped_indices = {};  // of the same
 };
-/// The figures of records, which are summed in their order.
+/// Sums up the records in their order.
 void sum_up(EvalResult& result, Metric metric);
-/// By name: exact_match, and what the metric has beside it. Empty where nothing was compared.
+/// Figures by name: exact_match and those of the metric. Empty if nothing was compared.
 std::vector<std::pair<std::string, double>> figures_of(const EvalResult& result, Metric metric);
 
 /// The rows that are not finite, as one error: the first by name and module, and how many there
@@ -65,14 +65,14 @@ std::vector<std::pair<std::string, double>> figures_of(const EvalResult& result,
 Error not_finite_rows(const EvalResult& result, const text::Tokenizer& tokenizer,
                       at::ScalarType compute);
 
-/// In dataset order. `each` sees a record as soon as its batch is done. Adapters in the model are
-/// used; no dropout.
+/// Evaluates in dataset order, with adapters and without dropout. `each` gets a record when its
+/// batch is done.
 EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
                     const text::Tokenizer& tokenizer, const data::EncodeOptions& encode,
                     const EvalOptions& options,
                     const std::function<void(const EvalRecord&)>& each = {});
 
-/// What an evaluation gives the model to answer the row with, which is not open. No labels.
+/// The prompt of a row with an answer, without labels.
 data::Sample question_of(const data::Sample& sample, const data::Row& row,
                          const text::Tokenizer& tokenizer, const data::EncodeOptions& encode);
 

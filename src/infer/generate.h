@@ -1,4 +1,4 @@
-// Answers of prompts that are all there at once. Knows ids and pixels, no text.
+// Answers to a fixed set of prompts. It uses ids and pixels, no text.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,9 +9,10 @@
 
 namespace lft::infer {
 
-/// The new ids of one prompt, without the end token. Never the image token. Ends where Decoding
-/// says, or when a signal came. kInput when the prompt alone leaves no position; kNumeric where the
-/// logits are not finite, which names the token by `tokenizer` where it is given.
+/// The generated ids for one prompt, without the end token and never the image token. It ends as
+/// Decoding does, or after a signal. kInput if the prompt leaves no position for an answer;
+/// kNumeric if the logits are not finite (`tokenizer`, if given, decodes the token for the
+/// message).
 std::vector<int64_t> generate(family::Model& model, const data::Sample& prompt,
                               const data::EncodeOptions& encode, const GenerateOptions& options,
                               at::ScalarType compute, const text::Tokenizer* tokenizer = nullptr);
@@ -20,9 +21,8 @@ struct Generated {
   std::vector<int64_t> ids;
   std::optional<NonFinite> bad;  // why it ends after these ids
 };
-/// The same for several prompts at once, each with its own length; row i draws from seed + i.
-/// Greedy answers equal those of one prompt at a time up to rounding of logits. An answer whose
-/// logits are not finite ends alone.
+/// The same for several prompts of any lengths; row i uses seed + i. Greedy answers equal those of
+/// single prompts up to rounding of the logits. Logits that are not finite end only their answer.
 std::vector<Generated> generate_batch(family::Model& model,
                                       const std::vector<data::Sample>& prompts,
                                       const data::EncodeOptions& encode,

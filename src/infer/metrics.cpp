@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "src/base/text.h"
+#include "src/infer/metrics_vqa.h"
 
 namespace lft::infer {
 namespace {
@@ -92,10 +93,10 @@ double anls_of(const std::string& answer, const std::string& reference) {
 
 /// As Python's float() reads it, "12%" as 0.12; nothing for what is no number.
 std::optional<double> number_of(const std::string& text) {
-  std::string digits = trim(text);
+  std::string digits(trimmed(text));
   const bool percent = digits.ends_with('%');
   while (digits.ends_with('%')) digits.pop_back();
-  digits = trim(digits);
+  digits = std::string(trimmed(digits));
   if (digits.starts_with('+')) digits.erase(0, 1);
   if (digits.starts_with('+') || digits.starts_with("-+")) return std::nullopt;
   for (size_t at; (at = digits.find('_')) != std::string::npos;) {  // between digits
@@ -120,7 +121,9 @@ double relaxed_of(const std::string& answer, const std::string& reference) {
   const std::optional<double> given = number_of(answer), right = number_of(reference);
   if (given && right && *right != 0)
     return std::abs(*given - *right) / std::abs(*right) <= 0.05 ? 1 : 0;
-  return lower_text(trim(answer)) == lower_text(trim(reference)) ? 1 : 0;
+  return lower_text(std::string(trimmed(answer))) == lower_text(std::string(trimmed(reference)))
+             ? 1
+             : 0;
 }
 
 double vqa_of(const std::string& answer, std::vector<std::string> references) {
@@ -145,11 +148,11 @@ double choice_of(const std::string& answer, const std::string& reference,
 bool is_letter(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
 
 /// "B", "(B)", "B.", "B)", "B:", and "B. words": the letter; 0: another text.
-char leading_letter(const std::string& text) {
+char leading_letter(std::string_view text) {
   const bool bracket = text.starts_with('(') || text.starts_with('[');
   const size_t at = bracket ? 1 : 0;
   if (at >= text.size() || !is_letter(text[at])) return 0;
-  const std::string rest = text.substr(at + 1);
+  const std::string_view rest = text.substr(at + 1);
   const bool marked = rest.starts_with(')') || rest.starts_with(']') || rest.starts_with('.') ||
                       rest.starts_with(':');
   const bool ends =
@@ -164,8 +167,10 @@ char announced_letter(const std::string& text) {
   for (const char* const mark : {"answer is", "answer:", "option", "choice"}) {
     const size_t found = lower.rfind(mark);
     if (found == std::string::npos) continue;
-    std::string rest = trim(text.substr(std::min(found + std::string(mark).size(), text.size())));
-    if (rest.starts_with(':')) rest = trim(rest.substr(1));
+    const std::string_view after =
+        std::string_view(text).substr(std::min(found + std::string(mark).size(), text.size()));
+    std::string_view rest = trimmed(after);
+    if (rest.starts_with(':')) rest = trimmed(rest.substr(1));
     const size_t word = rest.find_first_of(" \n,;");
     if (const char letter = leading_letter(rest.substr(0, word)); letter != 0) return letter;
   }
@@ -174,7 +179,7 @@ char announced_letter(const std::string& text) {
 
 /// Without a point at its end.
 std::string plain(const std::string& text) {
-  std::string words = lower_text(trim(text));
+  std::string words = lower_text(std::string(trimmed(text)));
   while (words.ends_with('.')) words.pop_back();
   return words;
 }
@@ -208,8 +213,9 @@ std::optional<double> score_answer(Metric metric, const std::string& answer,
   if (metric == Metric::kVqa) return vqa_of(answer, references);
   double best = 0;
   for (const std::string& reference : references) {
-    best = std::max(best, metric == Metric::kExact  ? (trim(answer) == trim(reference) ? 1.0 : 0.0)
-                          : metric == Metric::kAnls ? anls_of(answer, reference)
+    best = std::max(best, metric == Metric::kExact
+                              ? (trimmed(answer) == trimmed(reference) ? 1.0 : 0.0)
+                          : metric == Metric::kAnls    ? anls_of(answer, reference)
                           : metric == Metric::kRelaxed ? relaxed_of(answer, reference)
                                                        : choice_of(answer, reference, question));
   }
@@ -219,12 +225,12 @@ std::optional<double> score_answer(Metric metric, const std::string& answer,
 char choice_letter(const std::string& answer, const std::string& question) {
   std::string text = answer;
   std::erase(text, '*');  // of Markdown
-  text = trim(text);
+  text = std::string(trimmed(text));
   if (const char letter = leading_letter(text); letter != 0) return letter;
   if (const char letter = announced_letter(text); letter != 0) return letter;
   for (size_t at = 0; at < question.size();) {  // its options, a line each
     const size_t end = std::min(question.find('\n', at), question.size());
-    const std::string line = trim(question.substr(at, end - at));
+    const std::string line(trimmed(std::string_view(question).substr(at, end - at)));
     const char letter = leading_letter(line);
     const size_t words = line.find(' ');
     if (letter != 0 && words != std::string::npos && plain(line.substr(words)) == plain(text))
@@ -232,13 +238,6 @@ char choice_letter(const std::string& answer, const std::string& question) {
     at = end + 1;
   }
   return 0;
-}
-
-std::string trim(const std::string& text) {
-  const char* const space = " \t\r\n\v\f";
-  const size_t begin = text.find_first_not_of(space);
-  return begin == std::string::npos ? ""
-                                    : text.substr(begin, text.find_last_not_of(space) - begin + 1);
 }
 
 std::string lower_text(const std::string& text) {

@@ -1,5 +1,5 @@
-// How an answer is judged beside what a row says is right: the metrics that benchmarks of
-// vision-language models are compared by. Text only.
+// Metrics that compare an answer with references, as in benchmarks of vision-language models. Text
+// only.
 #pragma once
 #include <optional>
 #include <string>
@@ -12,7 +12,7 @@ enum class Metric { kExact, kVqa, kAnls, kRelaxed, kChoice, kCaption };
 /// "exact", "vqa", "anls", "relaxed", "choice", "caption"; nothing for another name.
 std::optional<Metric> find_metric(const std::string& name);
 const std::vector<std::string>& metric_names();
-/// What the figure is called: the metric's name, "cider" for captions.
+/// The name of the figure: the metric's name, or "cider" for captions.
 std::string figure_name(Metric metric);
 
 /// In [0, 1], by `references`, at least one; nothing for kCaption (src/infer/captions.h).
@@ -29,16 +29,11 @@ std::optional<double> score_answer(Metric metric, const std::string& answer,
                                    const std::vector<std::string>& references,
                                    const std::string& question);
 
-/// VQAv2's normal form.
-std::string vqa_normal(const std::string& text);
-
 /// The option that an answer to a multiple-choice question names: "B", "(b)", "B. a cat", "The
 /// answer is B.", or the words of one of the question's options (lines "B. a cat"). 0: none.
 char choice_letter(const std::string& answer, const std::string& question);
 
-/// Without white space at both ends.
-std::string trim(const std::string& text);
-/// UTF-8 in lower case; what is no UTF-8 stays.
+/// UTF-8 text in lower case; invalid UTF-8 does not change.
 std::string lower_text(const std::string& text);
 /// Split at white space.
 std::vector<std::string> words_of(const std::string& text);

@@ -1,4 +1,5 @@
-// The normal form of VQAv2's evaluation: punctuation, numbers as words, articles, contractions.
+#include "src/infer/metrics_vqa.h"
+
 #include <cctype>
 #include <map>
 #include <set>

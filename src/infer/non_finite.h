@@ -1,5 +1,5 @@
-// The values of one row that are not finite, outside training: which module's output is the first,
-// and at which token or image of the row.
+// Values of one row that are not finite, outside training: the first module with such an output,
+// and the token or image of the row.
 #pragma once
 #include <ATen/core/ScalarType.h>
 
@@ -15,32 +15,32 @@
 
 namespace lft::infer {
 
-/// Where the row's labels are not -100, in order.
+/// The positions whose label is not -100, in order.
 std::vector<int64_t> supervised_positions(const data::Sample& row);
 
-/// Where in a row an output belongs; -1: unknown.
+/// The token or image of a row that an output belongs to; -1: unknown.
 struct RowPlace {
   int64_t position = -1;  // of the row's ids
   int64_t image = -1;     // of the row's images
 };
-/// The place of a flat index into a module's output, where the row runs alone. The decoder's
-/// outputs are [1, positions, d], those of its end [supervised, ...] or [1, supervised, d]; what
-/// comes before the decoder is [images, ...].
+/// The place of a flat index into a module's output, for a pass of this row alone. The decoder's
+/// outputs are [1, positions, d], those after it [supervised, ...] or [1, supervised, d], and those
+/// before it [images, ...].
 RowPlace place_in_row(const std::string& module, const std::vector<int64_t>& shape, int64_t index,
                       const data::Sample& row);
 
 struct NonFinite {
-  /// The first whose output is not finite; empty: none where the row runs alone.
+  /// The first module whose output is not finite; empty: none in a pass of this row alone.
   std::string module = {};
   RowPlace place = {};
   int64_t token = -1;                // the id at place.position
-  std::vector<int64_t> answer = {};  // the ids drawn before it, where the row was being answered
+  std::vector<int64_t> answer = {};  // the ids generated before it, if the row was being answered
 };
 
-/// Runs `pass`, the forward pass of this row alone, and looks at every module's output.
+/// Runs `pass`, the forward pass of this row alone, and checks every module's output.
 NonFinite find_non_finite(const data::Sample& row, const std::function<void()>& pass);
 
-/// The same of a row's loss, under the guards that the caller has set.
+/// The same for the loss of a row, with the caller's guards.
 NonFinite explain_loss(family::Model& model, const data::Sample& row,
                        const data::EncodeOptions& encode, at::ScalarType compute);
 

@@ -8,19 +8,19 @@
 
 namespace lft::infer {
 
-/// An answer ends with the id that completes one of the texts, as under transformers'
-/// StopStringCriteria; what is shown of it ends before the text. Looks at answers alone, not at
-/// their prompts.
+/// An answer ends with the id that completes one of the texts, as with transformers'
+/// StopStringCriteria; the returned text ends before it. Only answers are searched, not prompts.
 class StopStrings {
  public:
-  /// `tokenizer` outlives it. Empty texts never end anything.
+  /// `tokenizer` must outlive it. Empty texts are ignored.
   StopStrings(const text::Tokenizer& tokenizer, std::vector<std::string> texts);
   bool empty() const { return texts_.empty(); }
-  /// Whether one of them is in an answer, or in its text.
+  /// Whether an answer or its text contains one of them.
   bool ends(const std::vector<int64_t>& answer) const;
   bool are_in(const std::string& answer) const;
   std::string cut(const std::string& answer) const;
-  /// What of a growing answer is shown whatever comes: not what may begin a text.
+  /// The part of an unfinished answer that cannot change: without a possible beginning of a stop
+  /// text.
   std::string settled(const std::string& answer) const;
 
  private:

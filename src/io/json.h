@@ -35,4 +35,10 @@ const Json& json_array(const Json& object, const std::string& key, const std::st
 /// ones; invalid UTF-8 replaced.
 std::string describe_json(const Json& value);
 
+/// The text of a JSON or ordered JSON value; invalid UTF-8 is replaced. indent -1: one line.
+template <class Value>
+std::string json_text(const Value& value, int indent = -1) {
+  return value.dump(indent, ' ', false, Value::error_handler_t::replace);
+}
+
 }  // namespace lft::io

@@ -1,4 +1,4 @@
-// The files that report.html is made of, as bytes inside the program.
+// The files of report.html, embedded in the program.
 #pragma once
 #include <string_view>
 

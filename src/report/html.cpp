@@ -1,29 +1,11 @@
 #include "src/report/html.h"
 
-#include <cstdint>
 #include <string_view>
 
+#include "src/base/base64.h"
 #include "src/io/files.h"
 
 namespace lft::report {
-namespace {
-
-std::string base64(std::string_view bytes) {
-  constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  out.reserve((bytes.size() + 2) / 3 * 4);
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t group = 0;
-    for (size_t k = 0; k < 3; ++k)
-      group = group << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0);
-    for (size_t k = 0; k < 4; ++k)
-      out += i + k <= bytes.size() ? kDigits[group >> (18 - 6 * k) & 63] : '=';
-  }
-  return out;
-}
-
-}  // namespace
-
 std::string html_text(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -55,7 +37,7 @@ std::string shown_image(std::string bytes) {
 std::string image_url(const std::string& image) {
   if (image.empty()) return "";
   const bool jpeg = image.compare(0, 3, "\xff\xd8\xff") == 0;
-  return std::string("data:image/") + (jpeg ? "jpeg" : "png") + ";base64," + base64(image);
+  return std::string("data:image/") + (jpeg ? "jpeg" : "png") + ";base64," + base64_encode(image);
 }
 
 }  // namespace lft::report

@@ -1,16 +1,16 @@
-// Pieces of pages that work offline: escaped text and embedded images.
+// Parts of HTML pages that work offline: escaped text and embedded images.
 #pragma once
 #include <string>
 
 namespace lft::report {
 
-/// For element content and for attributes in double quotes.
+/// Escapes text for element content and for attributes in double quotes.
 std::string html_text(const std::string& text);
-/// The bytes of a PNG or JPEG file; "" of others, of none, and of more than 2 MiB.
+/// The bytes of a PNG or JPEG file of at most 2 MiB, otherwise "".
 std::string read_image(const std::string& file);
-/// The same bytes, where they are such.
+/// `bytes` if they are a PNG or JPEG of at most 2 MiB, otherwise "".
 std::string shown_image(std::string bytes);
-/// PNG or JPEG bytes as a data: URL; "" for none.
+/// PNG or JPEG bytes as a data: URL, otherwise "".
 std::string image_url(const std::string& image);
 
 }  // namespace lft::report

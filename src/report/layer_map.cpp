@@ -13,7 +13,7 @@ namespace {
 
 struct Row {
   std::string name, label;
-  int64_t tower = 0, number = -1;  // number -1: not one of a stack
+  int64_t tower = 0, number = -1;  // number -1: not in a stack
   bool operator<(const Row& other) const {
     return std::tie(tower, number, name) < std::tie(other.tower, other.number, other.name);
   }

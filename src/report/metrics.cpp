@@ -7,11 +7,11 @@
 namespace lft::report {
 namespace {
 
-using Line = nlohmann::ordered_json;  // keeps the order in which a reader expects the columns
+using Line = nlohmann::ordered_json;  // keeps the order of the keys
 
 std::string line_text(const Line& line) {
-  // Doubles in their shortest form that reads back to the same bits, non-finite as null.
-  return line.dump(-1, ' ', false, Line::error_handler_t::replace) + "\n";
+  // Doubles have the shortest form that reads back to the same bits; non-finite values are null.
+  return io::json_text(line) + "\n";
 }
 
 }  // namespace

@@ -15,7 +15,8 @@
 namespace lft::report {
 namespace {
 
-constexpr double kRedraw = 0.05, kQuiet = 5;  // seconds between two states of a bar, two lines
+constexpr double kRedraw = 0.05,
+                 kQuiet = 5;  // seconds between two updates of a bar, and between two lines
 constexpr int64_t kLongestBar = 40, kShortestBar = 6;
 
 double steady_seconds() {
@@ -36,7 +37,7 @@ std::string duration_text(double seconds) {
   return buffer;
 }
 
-/// A part of the line. Where room is short those of the highest rank go first.
+/// A part of the line. If the line is too long, the parts of the highest rank are dropped first.
 struct Part {
   int rank;
   std::string text;
@@ -68,9 +69,9 @@ std::string bar_text(int64_t cells, int64_t done, int64_t total) {
          std::string(static_cast<size_t>(cells - full), '.') + "] ";
 }
 
-/// The bar before a line, where there is room for one; never more than width - 1 columns.
+/// The bar before a line, if there is room; at most width - 1 columns.
 std::string with_bar(const std::string& line, int64_t done, int64_t total, int64_t width) {
-  const int64_t room = width - columns_of(line) - 4;  // brackets, a blank, a free last column
+  const int64_t room = width - columns_of(line) - 4;  // brackets, a blank, an empty last column
   if (room >= kShortestBar) return bar_text(std::min(room, kLongestBar), done, total) + line;
   return line.substr(0, static_cast<size_t>(std::max<int64_t>(width - 1, 0)));
 }

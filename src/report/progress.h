@@ -1,5 +1,5 @@
-// How far a run is: a bar on a terminal's last line, and where stderr is no terminal a line every
-// few seconds. Evaluations have one of their own.
+// Progress of a run: a bar on the terminal's last line, or a line every few seconds if stderr is
+// not a terminal. Evaluations have a separate bar.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -17,20 +17,20 @@ struct ProgressOptions {
   std::function<double()> clock = {};       // seconds; empty: the steady clock
 };
 
-/// Of one step; what is not known is not shown.
+/// The figures of one step; unknown ones are not shown.
 struct ProgressState {
   StepMetrics metrics;
   int64_t total_steps = 0;
   double epoch = -1;       // passes over the data so far
   double eval_loss = NAN;  // the newest
   double elapsed_s = -1, eta_s = -1;
-  double eval_s = 0, checkpoint_s = 0;  // of the time so far; shown from one second on
+  double eval_s = 0, checkpoint_s = 0;  // shown after one second
 };
 /// "step 10/400  epoch 0.25  loss 1.2345  eval 1.1034  grad 0.53  lr 2.0e-04  123 tok/s  0:12
 /// elapsed  eta 0:12".
 std::string progress_line(const ProgressState& state);
 /// "[####......] step 10/400 epoch 0.25 ...", less than `width` columns: a narrow terminal has
-/// fewer parts, a shorter bar, none.
+/// fewer parts and a shorter or no bar.
 std::string progress_bar(const ProgressState& state, int64_t width);
 
 class Progress {
@@ -39,11 +39,11 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress() { finish(); }
-  /// The first and the last step always have their line.
+  /// The first and the last step always have a line.
   void update(const StepMetrics& metrics);
   /// Shown from now on.
   void eval_loss(double loss) { state_.eval_loss = loss; }
-  /// Leaves the last state of the bar on its own line.
+  /// Keeps the last state of the bar as a line.
   void finish();
 
  private:
@@ -53,7 +53,7 @@ class Progress {
   double start_ = 0, shown_ = 0;  // shown_: when the last line was
 };
 
-/// Of rows that are evaluated one by one; gone when it is done.
+/// Progress of an evaluation by rows, cleared at its end.
 class EvalProgress {
  public:
   explicit EvalProgress(int64_t total, std::function<double()> clock = {});

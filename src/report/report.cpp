@@ -16,11 +16,11 @@
 namespace lft::report {
 namespace {
 
-constexpr size_t kMaxRows = 200;        // of what went wrong, and of what went well
-constexpr size_t kMaxEvaluations = 50;  // of which a row's answers are shown
+constexpr size_t kMaxRows = 200;        // of failures, and of other events
+constexpr size_t kMaxEvaluations = 50;  // evaluations whose answers are shown for a row
 constexpr size_t kMaxGroups = 8;        // of the optimizer, and sources of the data
 
-/// What metrics.jsonl says. After a resume a step may stand there twice: the later line counts.
+/// The content of metrics.jsonl. After a resume a step may occur twice: the later line is used.
 struct Metrics {
   std::map<int64_t, io::Json> steps;
   std::vector<io::Json> events;
@@ -65,7 +65,7 @@ Metrics read_metrics(const ReportInput& input) {
         metrics.steps[step] = std::move(json);
       }
     } catch (const Error&) {
-      ++metrics.unreadable;  // a run that was cut off may leave half a line
+      ++metrics.unreadable;  // a killed run may leave an incomplete line
     } catch (const io::Json::exception&) {
       ++metrics.unreadable;
     }
@@ -84,8 +84,8 @@ Series series_of(const Metrics& metrics, const char* key) {
   return series;
 }
 
-/// Of an object of numbers in each line, by their names: "lrs" has the groups with a learning rate
-/// of their own, "losses" the sources.
+/// The numbers of an object in each line, by name: "lrs" has groups with a separate learning rate,
+/// "losses" the sources.
 std::map<std::string, Series> series_by_name(const Metrics& metrics, const char* key) {
   std::map<std::string, Series> named;
   for (const auto& [step, line] : metrics.steps) {
@@ -123,14 +123,13 @@ bool is_alarm(const std::string& event) {
          event == "norm_warning" || event == "eval_not_finite" || event == "nothing_learnt";
 }
 
-/// Of an event that says in sentences what it found and what to do next there is nothing else to
-/// read.
+/// For an event with sentences in `what` and `next`, no other fields are shown.
 bool is_shown(const io::Json& event, const std::string& key) {
   if (key == "event" || key == "step" || key == "image") return false;
   return !event.contains("what") || !event.contains("next") || key == "what" || key == "next";
 }
 
-/// The image of the row at fault, where the event names its file.
+/// The image of the row that caused the event, if the event names its file.
 std::string event_image(const io::Json& event) {
   const auto image = event.find("image");
   return image != event.end() && image->is_string()
@@ -138,8 +137,7 @@ std::string event_image(const io::Json& event) {
              : "";
 }
 
-/// The rows of the table. A thousand checkpoints do not push out the one recovery, nor the other
-/// way round.
+/// The rows of the table. Many checkpoints must not displace the recovery, nor the other way round.
 void put_events(const Metrics& metrics, io::Json* data) {
   io::Json rows = io::Json::array(), alarms = io::Json::array();
   size_t calm = 0;
@@ -165,7 +163,7 @@ void put_events(const Metrics& metrics, io::Json* data) {
   (*data)["alarms"] = std::move(alarms);
 }
 
-/// The image stands beside the question; its mark in the text says nothing more.
+/// The image is shown next to the question, so its placeholder is removed from the text.
 std::string without_image_marks(std::string text) {
   constexpr std::string_view kMark = "<image>";
   for (size_t at = text.find(kMark); at != std::string::npos; at = text.find(kMark))
@@ -173,7 +171,7 @@ std::string without_image_marks(std::string text) {
   return std::string(trimmed(text));
 }
 
-/// [[step, answer], ...] of a row, evenly spread where they are many.
+/// [[step, answer], ...] of a row, sampled evenly if there are many.
 io::Json answers_by_step(const Metrics& metrics, const std::string& id) {
   io::Json all = io::Json::array(), some = io::Json::array();
   for (const auto& [step, answers] : metrics.answers) {
@@ -248,9 +246,9 @@ io::Json page_data(const ReportInput& input, const Metrics& metrics) {
   return data;
 }
 
-/// JSON that can stand inside a script element: no "<", so neither </script> nor <!-- can occur.
+/// JSON for a script element: it contains no "<", so neither </script> nor <!-- can occur.
 std::string script_json(const io::Json& data) {
-  const std::string text = data.dump(-1, ' ', false, io::Json::error_handler_t::replace);
+  const std::string text = io::json_text(data);
   std::string out;
   out.reserve(text.size() + text.size() / 16);
   for (const char c : text) {
@@ -263,7 +261,7 @@ std::string script_json(const io::Json& data) {
   return out;
 }
 
-/// Replaces each {{name}} of the page once; what is put in is not looked at again.
+/// Replaces each {{name}} of the page once; inserted text is not searched.
 std::string fill_page(std::string_view page,
                       const std::map<std::string, std::string_view, std::less<>>& parts) {
   std::string out;

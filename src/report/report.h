@@ -1,6 +1,6 @@
-// report.html: one file that works offline (Chart.js inlined): curves of loss, LR, grad norm,
-// throughput, events, sample answers by their images. Norms of every layer over the steps as a map
-// of colours.
+// report.html: one file that works offline (Chart.js inlined): curves of loss, learning rate,
+// gradient norm and throughput, events, sample answers with their images, and norms of every layer
+// over the steps as a colour map.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,11 +14,11 @@ struct ReportAnswer {
 };
 struct ReportInput {
   std::string title = {}, metrics_path = {}, recipe_text = {}, environment_json = {};
-  std::string metrics_text = {};  // instead of a file, where metrics_path is empty
+  std::string metrics_text = {};  // used if metrics_path is empty
   std::vector<std::pair<std::string, std::string>> facts =
       {};  // shown at the top: trainable parameters, final loss, ...
   std::vector<ReportAnswer> answers = {};
-  std::string answers_of = {};  // which rows they are, as the heading has it
+  std::string answers_of = {};  // which rows they are, for the heading
 };
 /// Reads the metrics and writes the page (atomically). All text is escaped.
 void write_report(const std::string& path, const ReportInput& input);

@@ -18,7 +18,7 @@ Series thin(const Series& series, size_t max_points) {
       if (high == end || series[i].y > series[high].y) high = i;
     }
     if (low == end) {
-      out.push_back(series[begin]);  // nothing finite: the gap stays a gap
+      out.push_back(series[begin]);  // no finite value: the gap is kept
       continue;
     }
     out.push_back(series[std::min(low, high)]);

@@ -1,4 +1,4 @@
-// Curves made small enough to draw. Knows no file and no chart.
+// Curves reduced to a size that can be drawn.
 #pragma once
 #include <cstddef>
 #include <vector>
@@ -12,11 +12,11 @@ using Series = std::vector<Point>;  // x rises
 
 constexpr size_t kMaxPoints = 2000;
 
-/// At most max_points: of equal stretches the lowest and the highest point each (so no spike is
-/// lost); the first and the last point stay.
+/// Reduces a curve to at most max_points: the lowest and the highest point of equal intervals, so
+/// that no spike is lost, and the first and the last point.
 Series thin(const Series& series, size_t max_points);
-/// Running mean that forgets over 2 % of the length (at least 5 points), corrected for its start.
-/// Non-finite points are passed over.
+/// Exponential moving average over 2 % of the length (at least 5 points), with bias correction.
+/// Non-finite points are ignored.
 Series smooth(const Series& series);
 
 }  // namespace lft::report

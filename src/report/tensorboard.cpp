@@ -59,7 +59,7 @@ std::string event_start(int64_t step) {
   return event;
 }
 
-/// The time in the name of the newest event file in `dir`; 0: there is none.
+/// The time in the name of the newest event file in `dir`, or 0.
 int64_t newest_file(const std::string& dir) {
   int64_t newest = 0;
   for (const std::string& name : io::list_dir(dir)) {

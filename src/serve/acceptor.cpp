@@ -102,8 +102,8 @@ void Acceptor::run(int listener) {
   returned_.clear();
 }
 
-/// Reads what has come, hands over whole requests, ends what is late. `listener`: -1: accepts no
-/// more.
+/// Reads available bytes, passes complete requests on and closes late connections. listener -1:
+/// accepts no more connections.
 void Acceptor::wait_and_read(int listener) {
   take_returned();
   std::vector<pollfd> watched = {{.fd = wake_, .events = POLLIN, .revents = 0},
@@ -157,8 +157,8 @@ void Acceptor::accept_all(int listener) {
   }
 }
 
-/// Ends the connection that has been without a request for the longest time; where all have begun
-/// one, the one whose time is over first.
+/// Closes the connection that has been idle the longest; if all have started a request, the one
+/// with the first deadline.
 void Acceptor::make_room() {
   const auto first = std::ranges::min_element(clients_, {}, [](const auto& client) {
     return std::pair(!client->bytes.empty(), client->deadline);
@@ -166,7 +166,7 @@ void Acceptor::make_room() {
   if (first != clients_.end()) clients_.erase(first);
 }
 
-/// What has come, up to a bound: other clients wait meanwhile.
+/// Reads available bytes up to a limit, since other clients wait.
 void Acceptor::read(Client& client) {
   constexpr int kPieces = 64;
   std::array<char, 1u << 16> piece{};
@@ -234,7 +234,7 @@ void Acceptor::end_late() {
   }
 }
 
-/// Milliseconds until the first deadline; -1: there is none.
+/// Milliseconds until the first deadline, or -1.
 int Acceptor::time_left() const {
   if (clients_.empty()) return -1;
   const auto first =

@@ -1,6 +1,6 @@
-// Takes the connections of all clients and reads their requests, in one thread that waits for none
-// of them: a request is handed over when it is there as a whole, or refused when it cannot be. An
-// idle connection, and one that sends slowly, costs a file descriptor and what it has sent.
+// Accepts the connections of all clients and reads their requests in one thread without blocking: a
+// request is passed on when it is complete, or refused. An idle or slow connection costs a file
+// descriptor and the bytes that it has sent.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -17,9 +17,9 @@ namespace lft::serve {
 struct AcceptLimits {
   FrameLimits request;
   std::chrono::milliseconds request_time{30'000};  // from its first byte to its last
-  std::chrono::milliseconds idle{75'000};          // between two requests: longer than clients wait
-  size_t connections = 1024;       // one more ends the one that has been idle the longest
-  size_t held_bytes = 512u << 20;  // of all requests, until they are answered
+  std::chrono::milliseconds idle{75'000};  // between two requests: longer than clients' timeouts
+  size_t connections = 1024;               // one more closes the one that has been idle the longest
+  size_t held_bytes = 512u << 20;          // of all requests, until they are answered
 };
 
 /// A connected socket, closed at the end.
@@ -42,9 +42,9 @@ class HeldBytes {
   HeldBytes(HeldBytes&& other) noexcept
       : all_(other.all_), bytes_(std::exchange(other.bytes_, 0)) {}
   HeldBytes& operator=(HeldBytes&&) = delete;
-  /// Gives them back; to the system, too, where they are many.
+  /// Releases them, also to the system if there are many.
   ~HeldBytes();
-  /// Counts as many as these; false: together they are more than `most`.
+  /// Adds this number of bytes; false if the total would exceed `most`.
   bool set(size_t bytes, size_t most);
 
  private:
@@ -52,30 +52,30 @@ class HeldBytes {
   size_t bytes_ = 0;
 };
 
-/// A client whose request has come, or is refused.
+/// A client with a complete or refused request.
 struct Arrived {
   Socket socket;
   HeldBytes held;
   FramedRequest request;  // of a refused one empty
-  std::string rest;       // what the client has sent after it
+  std::string rest;       // bytes that the client has sent after it
   Refusal refusal;
 };
 
 class Acceptor {
  public:
-  /// `take` is called by the thread of run() and must not wait.
+  /// The thread of run() calls `take`, which must not block.
   Acceptor(const AcceptLimits& limits, std::function<void(Arrived)> take);
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
-  /// Accepts at this listening socket until stop(). Then it closes it, takes the requests that come
-  /// within half a second on connections that are open, and closes the others.
+  /// Accepts on this listening socket until stop(). Then it closes the socket, takes requests that
+  /// arrive within half a second on open connections, and closes the others.
   void run(int listener);
   void stop();
-  /// Of any thread: the client is answered, and may send its next request; `rest` has come of it.
-  /// After stop() the connection is closed.
+  /// Thread-safe. The client has its response and may send the next request, of which `rest` has
+  /// been received. After stop() the connection is closed.
   void give_back(Socket socket, std::string rest);
-  /// The same of a client that is not read from any more. What it still sends is thrown away for a
-  /// while, since to close at once would take the answer from it.
+  /// As above, for a client that is not read any more. Its further bytes are discarded for a while,
+  /// since closing immediately could lose the response.
   void let_go(Socket socket);
 
  private:
@@ -88,7 +88,7 @@ class Acceptor {
     RequestFrame frame;
     HeldBytes held;
     Clock::time_point deadline;
-    bool leaves = false;  // is let go of: its bytes are dropped
+    bool leaves = false;  // is being closed: its bytes are discarded
     size_t dropped = 0;
     bool ended = false;
   };
@@ -114,7 +114,7 @@ class Acceptor {
   const int wake_;
   std::atomic<bool> stops_ = false;
   std::atomic<size_t> held_ = 0;
-  std::vector<std::unique_ptr<Client>> clients_;  // of run()'s thread alone
+  std::vector<std::unique_ptr<Client>> clients_;  // used only by the thread of run()
   std::mutex mutex_;
   std::vector<std::unique_ptr<Client>> returned_;
 };

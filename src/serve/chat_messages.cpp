@@ -13,6 +13,7 @@
 #include "src/base/text.h"
 #include "src/data/rows/row_images.h"
 #include "src/serve/bad_request.h"
+#include "src/serve/neutral_fields.h"
 
 namespace lft::serve {
 namespace {
@@ -31,7 +32,7 @@ bool contains(const std::array<std::string_view, kCount>& names, std::string_vie
   return std::ranges::find(names, name) != names.end();
 }
 
-/// What clients write next to words, and what changes nothing of an answer.
+/// Keys that clients add and that do not change an answer.
 constexpr std::array<std::string_view, 11> kAsides = {"id",
                                                       "name",
                                                       "cache_control",
@@ -50,11 +51,12 @@ std::string text_at(const Json& object, const std::string& key, const std::strin
   refuse_at(place + "." + key, "is " + io::describe_json(value) + " (expected a text)");
 }
 
-/// The other keys must ask for nothing.
+/// All other keys must have empty values.
 void check_keys(const Json& object, std::initializer_list<std::string_view> used,
                 const std::string& place) {
   for (const auto& [key, value] : object.items()) {
-    if (std::ranges::find(used, key) != used.end() || contains(kAsides, key) || asks_nothing(value))
+    if (std::ranges::find(used, key) != used.end() || contains(kAsides, key) ||
+        is_empty_value(value))
       continue;
     if (key == "images")
       refuse_at(place + ".images", std::string("is Ollama's form of images (expected a part ") +
@@ -67,7 +69,7 @@ void check_keys(const Json& object, std::initializer_list<std::string_view> used
   }
 }
 
-/// What a part says, "" for no known key: clients leave the type out.
+/// The type of a part, or "" without a known key: clients may omit the type.
 std::string type_of(const Json& part, const std::string& place) {
   const Json& type = member_or_null(part, "type");
   if (type.is_string()) return type.get<std::string>();
@@ -79,7 +81,7 @@ std::string type_of(const Json& part, const std::string& place) {
   return "";
 }
 
-/// The address of an image part: {"url": ...} or the address itself.
+/// The URL of an image part: {"url": ...} or a string.
 std::string address_of(const Json& part, const std::string& place) {
   for (const char* key : {"image_url", "image", "url"}) {
     const Json& value = member_or_null(part, key);
@@ -176,7 +178,7 @@ class MessageReader {
 
   static void read_reasoning(const Json& json, const std::string& place, text::Message& message) {
     for (const char* key : {"reasoning_content", "reasoning", "thinking"}) {
-      if (asks_nothing(member_or_null(json, key)) || !message.reasoning.empty()) continue;
+      if (is_empty_value(member_or_null(json, key)) || !message.reasoning.empty()) continue;
       message.reasoning = text_at(json, key, place);
       message.reasoning_key = key;
     }
@@ -184,7 +186,7 @@ class MessageReader {
 
   static void read_calls(const Json& json, const std::string& place, text::Message& message) {
     const Json& calls = member_or_null(json, "tool_calls");
-    if (asks_nothing(calls)) return;
+    if (is_empty_value(calls)) return;
     if (!calls.is_array())
       refuse_at(place + ".tool_calls",
                 "is " + io::describe_json(calls) + " (expected a list of calls)");
@@ -235,11 +237,6 @@ class MessageReader {
 };
 
 }  // namespace
-
-bool asks_nothing(const Json& value) {
-  if (value.is_string()) return value.get_ref<const std::string&>().empty();
-  return value.is_null() || value == false || (value.is_structured() && value.empty());
-}
 
 const Json& member_or_null(const Json& object, const std::string& key) {
   static const Json kNull;

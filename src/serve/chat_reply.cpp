@@ -7,9 +7,7 @@ namespace {
 
 using io::Json;
 
-std::string text_of(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string text_of(const Json& json) { return io::json_text(json); }
 
 Json usage_json(const Usage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},

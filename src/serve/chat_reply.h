@@ -1,4 +1,4 @@
-// What a chat completion is answered with, as OpenAI's API words it: JSON texts.
+// The responses of OpenAI's chat completions API, as JSON.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,7 +15,7 @@ struct Usage {
 
 std::string whole_reply(const ReplyNames& names, const std::string& text, const std::string& finish,
                         const Usage& usage);
-/// Of a stream: the role, text, how it ended, and what it took.
+/// Events of a stream: role, text, finish reason, usage.
 std::string first_chunk(const ReplyNames& names);
 std::string text_chunk(const ReplyNames& names, const std::string& text);
 std::string last_chunk(const ReplyNames& names, const std::string& finish);

@@ -24,7 +24,7 @@ double number(const Json& value, const std::string& field, double low, double hi
                    field);
 }
 
-/// Some clients write whole numbers as 16.0 or 1e2.
+/// Some clients write integers as 16.0 or 1e2.
 int64_t whole(const Json& value, const std::string& field, int64_t low, int64_t high) {
   const bool fits =
       value.is_number_integer() &&
@@ -50,7 +50,7 @@ bool truth(const Json& value, const std::string& field) {
 std::vector<std::string> stop_texts(const Json& value) {
   constexpr size_t kMost = 256, kMostBytes = 64u << 10;
   std::vector<std::string> stops;
-  if (asks_nothing(value)) return stops;
+  if (is_empty_value(value)) return stops;
   size_t bytes = 0;
   for (const Json& text : value.is_array() ? value : Json::array({value})) {
     if (!text.is_string() || text.get_ref<const std::string&>().empty())
@@ -81,14 +81,14 @@ void read_stream_options(const Json& options, ChatRequest& request) {
   for (const auto& [key, value] : options.items()) {
     if (key == "include_usage")
       request.include_usage = !value.is_null() && truth(value, "stream_options.include_usage");
-    else if (key != "include_obfuscation" && !asks_nothing(value))
+    else if (key != "include_obfuscation" && !is_empty_value(value))
       throw BadRequest("stream_options." + escape_text(key, 60) +
                            " is not served here with this value: " + io::describe_json(value),
                        kField);
   }
 }
 
-/// What clients of other APIs write in place of a field.
+/// Names of fields in other APIs.
 std::string hint(const std::string& field) {
   if (field == "system") return "; write it as a first message of the role system";
   if (field == "prompt" || field == "input") return "; write it in messages";
@@ -98,7 +98,7 @@ std::string hint(const std::string& field) {
   return "";
 }
 
-/// A text that names the model; null and "": the one that is served.
+/// The name of the model; null and "" select the served model.
 std::string model_name(const Json& value) {
   if (value.is_null()) return "";
   if (value.is_string()) return value.get<std::string>();
@@ -109,14 +109,14 @@ void take(const std::string& field, const Json& value, ChatRequest& request) {
   if (field == "model") {
     request.model = model_name(value);
   } else if (value.is_null() || field == "stream_options") {
-    return;  // as if it were not there; options are read after "stream"
+    return;  // as if it were absent; options are read after "stream"
   } else if (field == "max_tokens" || field == "max_completion_tokens") {
     request.max_tokens = whole(value, field, 1, 1 << 20);
   } else if (field == "temperature") {
     request.temperature = number(value, field, 0, 2);
   } else if (field == "top_p") {
     request.top_p = number(value, field, 1e-6, 1);
-  } else if (field == "top_k") {  // vLLM writes all as -1, too
+  } else if (field == "top_k") {  // in vLLM -1 also means all
     request.top_k = std::max<int64_t>(0, whole(value, field, -1, 1 << 24));
   } else if (field == "repetition_penalty") {
     request.repetition_penalty = number(value, field, 1e-3, 1e3);
@@ -134,7 +134,7 @@ void take(const std::string& field, const Json& value, ChatRequest& request) {
   }
 }
 
-/// Where the text is no JSON, and why.
+/// The position and reason of a JSON error.
 [[noreturn]] void refuse_json(const Error& error) {
   const ErrorInfo& info = error.info();
   throw BadRequest("the request is not read: " + info.what + " at " + info.where +

@@ -24,33 +24,33 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// An answer on its way to its client.
+/// An answer that is sent to its client.
 struct Reply {
   std::shared_ptr<Answer> answer;
   infer::AnswerText text;
   ReplyNames names;
   int64_t prompt_tokens = 0;
-  int64_t end_tokens = 0;  // 1 once the answer has ended with its end token
+  int64_t end_tokens = 0;  // 1 if the answer has ended with an end token
   bool include_usage = false;
   Clock::time_point deadline;
-  bool begun = false;  // of a stream: the role has been said
+  bool begun = false;  // in a stream: the role has been sent
 };
 
-/// What has come of an answer.
+/// New parts of an answer.
 struct Piece {
   std::string text;
-  std::string finish;          // "stop" or "length" with the last; else empty
+  std::string finish;          // "stop" or "length" in the last part, otherwise empty
   std::optional<Error> error;  // instead
 };
 
-/// Waits for more of an answer, not for ever.
+/// Waits for the next part of an answer, with a timeout.
 Piece next_piece(Reply& reply) {
   const Answer::News news = reply.answer->wait(std::chrono::milliseconds(250));
   Piece piece;
   for (const int64_t id : news.ids) {
     if (!reply.text.ended()) piece.text += reply.text.add(id);
   }
-  if (reply.text.ended()) {  // the engine knows no text, and may have drawn more
+  if (reply.text.ended()) {  // the engine has no text and may have sampled more
     reply.answer->cancel();
     piece.text += reply.text.finish();
     piece.finish = "stop";
@@ -95,7 +95,7 @@ void answer_whole(Reply reply, httplib::Response& response) {
   }
 }
 
-/// Server-sent events; false: the client has left.
+/// Sends server-sent events; false: the client has disconnected.
 bool stream_piece(Reply& reply, httplib::DataSink& sink) {
   const auto say = [&](const std::string& line) {
     const std::string event = "data: " + line + "\n\n";
@@ -119,7 +119,7 @@ bool stream_piece(Reply& reply, httplib::DataSink& sink) {
   return true;
 }
 
-/// In chunks, which HTTP/1.0 does not have: there the end of the connection is the end.
+/// Chunked, except for HTTP/1.0, where the end of the connection is the end.
 void answer_in_pieces(Reply reply, bool in_chunks, httplib::Response& response) {
   const auto held = std::make_shared<Reply>(std::move(reply));
   const auto provide = [held](size_t, httplib::DataSink& sink) {

@@ -1,5 +1,5 @@
 // An OpenAI-compatible endpoint for one model: POST /v1/chat/completions, GET /v1/models, GET
-// /health. For trying a model out: no authentication, no TLS, one machine.
+// /health. It is meant for trying a model: no authentication, no TLS, one machine.
 #pragma once
 #include <chrono>
 #include <string>
@@ -12,13 +12,13 @@ namespace lft::serve {
 
 struct ChatServerOptions {
   std::string name;                  // of the model, in requests and answers
-  int64_t max_new_tokens = 1024;     // of an answer, whatever a request asks for
-  std::chrono::seconds answer{600};  // of an answer, from its request on
+  int64_t max_new_tokens = 1024;     // upper limit for the tokens of an answer
+  std::chrono::seconds answer{600};  // upper limit for the time of an answer, from its request on
   EngineLimits engine;
   ServerLimits server;
 };
 
-/// What answers come from; all must outlive the server, and nobody else uses the model meanwhile.
+/// Everything that answers need. All must outlive the server, and no one else may use the model.
 struct ServedModel {
   family::Model& model;
   const text::Tokenizer& tokenizer;
@@ -39,14 +39,14 @@ class ChatServer {
   const ChatServerOptions options_;
   const int64_t started_;  // seconds since 1970
   std::atomic<int64_t> requests_ = 0;
-  std::mutex encoding_;  // one prompt's images are decoded at a time
+  std::mutex encoding_;  // the images of one prompt are decoded at a time
   Engine engine_;
   HttpServer http_;
 };
 
-/// Serves on host:port (0: any free one) until a signal came; then takes no more requests and
-/// finishes the answers of those that it has, streams too. `listening` gets the port. kResource
-/// where the address cannot be had.
+/// Serves on host:port (0: any free port) until a signal; then it accepts no more requests and
+/// finishes all answers, including streams. `listening` gets the port. kResource if the address
+/// cannot be used.
 void serve(ChatServer& server, const std::string& host, int port,
            const std::function<void(int port)>& listening);
 

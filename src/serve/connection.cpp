@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Whether one of `events`, or an end, came in time.
+/// Whether one of `events`, or an end, occurred in time.
 bool wait_for(socket_t socket, short events, milliseconds time) {
   pollfd watched{.fd = socket, .events = events, .revents = 0};
   int ready = 0;

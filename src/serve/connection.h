@@ -1,5 +1,5 @@
-// A request that has come as a stream for cpp-httplib: reads give its head, writes go to the
-// client. A client that takes nothing costs its thread no longer than the time for a write.
+// A received request as a stream for cpp-httplib: reads return its head, writes go to the client. A
+// client that does not read blocks its thread only for the time of a write.
 #pragma once
 #include <httplib.h>
 
@@ -11,8 +11,8 @@ namespace lft::serve {
 
 class Connection : public httplib::Stream {
  public:
-  /// Of a connected socket, which it does not close. `head` outlives it. `write_time`: without a
-  /// byte taken by the client.
+  /// Uses a connected socket, which it does not close. `head` must outlive it. `write_time` is the
+  /// timeout for a client that reads nothing.
   Connection(socket_t socket, std::string_view head, std::chrono::milliseconds write_time)
       : socket_(socket), head_(head), write_time_(write_time) {}
 
@@ -31,7 +31,7 @@ class Connection : public httplib::Stream {
 
  private:
   const socket_t socket_;
-  std::string_view head_;  // what of it has not been read
+  std::string_view head_;  // the part that has not been read
   const std::chrono::milliseconds write_time_;
 };
 

@@ -100,10 +100,10 @@ void Engine::begin(std::vector<Waiting> requests) {
   }
   try {
     end(decoding_.begin(prompts));
-  } catch (const std::exception& thrown) {  // theirs alone: the others have lost nothing
+  } catch (const std::exception& thrown) {  // only theirs: the others are not affected
     for (size_t i = 0; i < requests.size(); ++i) open_.erase(first + i);
     const Error error = as_error(thrown);
-    if (requests.size() > 1 && error.kind() == ErrorKind::kInput) {  // nothing was begun
+    if (requests.size() > 1 && error.kind() == ErrorKind::kInput) {  // none has started
       for (Waiting& request : requests) {
         std::vector<Waiting> alone;
         alone.push_back(std::move(request));

@@ -1,5 +1,5 @@
-// Answers of many requests at once: a queue, and one thread that decodes up to so many of them
-// together, each joining as soon as there is a place.
+// Answers to many requests: a queue, and one thread that decodes several of them together; a
+// request joins as soon as there is a place.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -17,7 +17,7 @@
 
 namespace lft::serve {
 
-/// What one request gets: written by the engine, read by the thread that answers its client.
+/// The state of one answer: written by the engine, read by the thread that serves its client.
 class Answer {
  public:
   struct News {
@@ -25,9 +25,9 @@ class Answer {
     bool ended = false, by_limit = false, by_end_token = false;
     std::optional<Error> error;  // ended by it
   };
-  /// What came since the last call; after `time` without any, nothing.
+  /// The updates since the last call, or nothing after `time`.
   News wait(std::chrono::milliseconds time);
-  /// Nobody waits any more; the engine leaves it out from its next token on.
+  /// Cancels the answer; the engine stops it at the next token.
   void cancel() { cancelled_ = true; }
 
  private:
@@ -42,19 +42,19 @@ class Answer {
 };
 
 struct EngineLimits {
-  size_t batch = 8;    // answers that grow together
+  size_t batch = 8;    // answers that are decoded together
   size_t queue = 256;  // requests that wait
 };
 
 class Engine {
  public:
-  /// `model` and `encode` must outlive it, and nobody else uses the model meanwhile.
+  /// `model` and `encode` must outlive it, and no one else may use the model.
   Engine(family::Model& model, const data::EncodeOptions& encode, at::ScalarType compute,
          const EngineLimits& limits);
-  /// What is open or waits ends with an error.
+  /// Open and waiting answers end with an error.
   ~Engine();
   Engine(const Engine&) = delete;
-  /// Null: the queue is full. options.on_token is the engine's own.
+  /// Returns null if the queue is full. The engine sets options.on_token.
   std::shared_ptr<Answer> ask(data::Sample prompt, infer::GenerateOptions options);
 
  private:
@@ -64,8 +64,8 @@ class Engine {
     std::shared_ptr<Answer> answer;
   };
   void run();
-  /// Those that wait and have a place, as far as padding them to one length does not double their
-  /// positions; waits for one where no answer is open. None at the end.
+  /// Takes waiting requests that have a place, as long as padding them to one length does not
+  /// double their positions; waits for one if no answer is open. Empty at the end.
   std::vector<Waiting> next();
   void begin(std::vector<Waiting> requests);
   void end(const std::vector<infer::Ended>& ended);

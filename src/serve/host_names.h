@@ -1,5 +1,5 @@
-// Which names of this server a request may use. A page in a browser can give a name of its own to
-// 127.0.0.1 and then reads the answers (DNS rebinding); such a name is none of these.
+// The names of this server that a request may use, against DNS rebinding: a page in a browser could
+// map another name to 127.0.0.1 and read the answers.
 #pragma once
 #include <string>
 #include <string_view>
@@ -11,10 +11,10 @@ bool is_loopback(std::string_view host);
 
 class HostNames {
  public:
-  /// `host`: where the server listens, as --host says it; `address`: the same as a number.
+  /// `host` is the value of --host, and `address` its numeric form.
   HostNames(const std::string& host, const std::string& address);
-  /// Of the value of a Host header, with or without a port. A server at all addresses (0.0.0.0, ::)
-  /// may be called by any address, and by the name of its machine.
+  /// `header` is the value of a Host header, with or without a port. A server on all addresses
+  /// (0.0.0.0, ::) accepts any address and the machine's name.
   bool allow(std::string_view host_header) const;
 
  private:

@@ -16,11 +16,11 @@
 namespace lft::serve {
 namespace {
 
-// Of the request that this thread answers.
+// The request that this thread answers.
 thread_local Connection* current = nullptr;
 thread_local std::string* current_body = nullptr;
 
-/// application/json in any spelling, of UTF-8 where it names a character set.
+/// Whether it is application/json, in UTF-8 if it names a character set.
 bool is_json(const std::string& content_type) {
   const std::string lower = lower_ascii(content_type);
   std::string_view rest = lower;
@@ -81,9 +81,7 @@ void set_error(httplib::Response& response, int status, const std::string& messa
                           {"param", field.empty() ? io::Json(nullptr) : io::Json(field)},
                           {"code", nullptr}};
   response.status = status;
-  response.set_content(
-      io::Json{{"error", error}}.dump(-1, ' ', false, io::Json::error_handler_t::replace),
-      "application/json");
+  response.set_content(io::json_text(io::Json{{"error", error}}), "application/json");
   if (status == 429 || status == 503) response.set_header("Retry-After", "1");
 }
 
@@ -100,7 +98,7 @@ HttpServer::HttpServer(const ServerLimits& limits)
         const auto held = std::make_shared<Arrived>(std::move(arrived));
         threads_->enqueue([this, held] { serve_client(*held); });
       }) {
-  // Not SO_REUSEPORT, the library's own choice: a second server would share the port unnoticed.
+  // Not SO_REUSEPORT, the library's default: a second server would share the port unnoticed.
   set_socket_options([](socket_t socket) {
     const int yes = 1;
     setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
@@ -108,7 +106,7 @@ HttpServer::HttpServer(const ServerLimits& limits)
   set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
     return refuse_head(request, response) ? HandlerResponse::Handled : HandlerResponse::Unhandled;
   });
-  // The library announces a number of requests that ends no connection here.
+  // The library announces a maximum number of requests that does not apply here.
   set_post_routing_handler([](const httplib::Request&, httplib::Response& response) {
     response.headers.erase("Keep-Alive");
   });
@@ -124,8 +122,7 @@ HttpServer::HttpServer(const ServerLimits& limits)
 }
 
 int HttpServer::bind(const std::string& host, int port) {
-  // The library lets 5 connections wait to be taken, and the system resets some of more that come
-  // at once.
+  // The library's backlog is 5, and the system resets connections beyond that.
   constexpr int kWaiting = 1024;
   const int bound = port == 0                          ? bind_to_any_port(host.c_str())
                     : bind_to_port(host.c_str(), port) ? port
@@ -197,7 +194,7 @@ bool HttpServer::answer_one(httplib::Stream& client, Connection* connection, std
   const bool answered = process_request(client, draining_, closes, [&](httplib::Request& request) {
     was_read = true;
     drop_authority(request);
-    request.headers.erase("Expect");  // is answered where the body was read
+    request.headers.erase("Expect");  // has been answered where the body was read
     request.ranges.clear();
   });
   current = nullptr;

@@ -1,5 +1,5 @@
-// cpp-httplib's server for requests that have come as a whole (acceptor.h): its paths, and what of
-// a head is refused. A thread waits for an answer, never for a client's request.
+// cpp-httplib's server for complete requests (acceptor.h): its paths, and the checks of a head. A
+// thread waits for an answer, never for a client's request.
 #pragma once
 #include <httplib.h>
 
@@ -18,8 +18,8 @@ namespace lft::serve {
 
 struct ServerLimits {
   AcceptLimits accept;
-  std::chrono::milliseconds write_time{30'000};  // without a byte taken by the client
-  size_t threads = 256;                          // requests that are answered at once; others wait
+  std::chrono::milliseconds write_time{30'000};  // timeout for a client that reads nothing
+  size_t threads = 256;  // requests that are handled concurrently; others wait
 };
 
 class HttpServer : public httplib::Server {
@@ -29,23 +29,23 @@ class HttpServer : public httplib::Server {
       std::function<void(const httplib::Request&, std::string body, httplib::Response&)>;
 
   explicit HttpServer(const ServerLimits& limits);
-  /// Listens there; port 0 takes any that is free. The port, or -1 and errno.
+  /// Listens on host:port; port 0 is any free port. Returns the port, or -1 and errno.
   int bind(const std::string& host, int port);
   /// A GET or a POST; other methods of the path are refused with 405, other paths with 404.
   void answer(const std::string& method, const std::string& path, Handler handler);
-  /// Accepts and answers until stop(); returns when all that was taken is answered.
+  /// Accepts and answers until stop(); returns when all accepted requests are answered.
   void run();
-  /// Takes no more requests: each that is being answered is the last of its connection.
+  /// Accepts no more requests: each request in progress is the last one of its connection.
   void stop_accepting();
-  /// Answers one request; false: no other of its connection is read. `connection`: null where
-  /// nobody can leave.
+  /// Answers one request; false: no further request of its connection is read. `connection` is null
+  /// if the client cannot disconnect.
   bool answer_one(httplib::Stream& client, Connection* connection, std::string body);
-  /// Whether the client of the request that this thread answers has left.
+  /// Whether the client of this thread's request has disconnected.
   static bool client_left();
 
  private:
   void serve_client(Arrived& arrived);
-  /// Refuses what no handler will see; true: it did.
+  /// Refuses requests that no handler gets; true if it did.
   bool refuse_head(const httplib::Request& request, httplib::Response& response) const;
   std::string unknown_path(const std::string& path) const;
 
@@ -57,8 +57,8 @@ class HttpServer : public httplib::Server {
   Acceptor acceptor_;
 };
 
-/// {"error": {"message", "type", "param", "code"}}, as OpenAI's clients read it. `field`: of the
-/// request; "": none.
+/// {"error": {"message", "type", "param", "code"}}, as OpenAI clients expect it. `field` is the
+/// field of the request, or empty.
 void set_error(httplib::Response& response, int status, const std::string& message,
                const std::string& field = {});
 /// A whole response with this error, for a request that the library has not read.

@@ -4,15 +4,13 @@
 #include <array>
 #include <string_view>
 
-#include "src/serve/bad_request.h"
-
 namespace lft::serve {
 namespace {
 
 using io::Json;
 
-/// What says nothing of an answer here, whatever its value: names, places of accounts and caches,
-/// and the effort of models that reason by request.
+/// Fields that never change an answer here: names, accounts, caches, and the effort of reasoning
+/// models.
 constexpr std::array<std::string_view, 20> kSaysNothing = {"user",
                                                            "metadata",
                                                            "store",
@@ -34,8 +32,8 @@ constexpr std::array<std::string_view, 20> kSaysNothing = {"user",
                                                            "spaces_between_special_tokens",
                                                            "add_special_tokens"};
 
-/// Values that ask for no more than there is without the field: defaults of OpenAI, vLLM, SGLang
-/// and llama.cpp. Of a field that is not listed null, false and what is empty ask for nothing.
+/// Values that equal the absence of the field: defaults of OpenAI, vLLM, SGLang and llama.cpp. For
+/// a field that is not listed only empty values are neutral.
 struct Neutral {
   std::string_view field, values;  // JSON, a list
 };
@@ -67,6 +65,11 @@ constexpr Neutral kNeutral[] = {
 
 }  // namespace
 
+bool is_empty_value(const io::Json& value) {
+  if (value.is_string()) return value.get_ref<const std::string&>().empty();
+  return value.is_null() || value == false || (value.is_structured() && value.empty());
+}
+
 bool is_neutral(const std::string& field, const Json& value) {
   if (value.is_null() || std::ranges::find(kSaysNothing, field) != kSaysNothing.end()) return true;
   for (const Neutral& known : kNeutral) {
@@ -74,7 +77,7 @@ bool is_neutral(const std::string& field, const Json& value) {
     const Json values = Json::parse(known.values);
     return std::ranges::find(values, value) != values.end();
   }
-  return asks_nothing(value);
+  return is_empty_value(value);
 }
 
 }  // namespace lft::serve

@@ -1,5 +1,5 @@
-// Fields of a request that this server does not have, with the values that change nothing of an
-// answer here.
+// Fields of a request that this server does not support, and their values that do not change an
+// answer.
 #pragma once
 #include <string>
 
@@ -7,8 +7,11 @@
 
 namespace lft::serve {
 
-/// Whether the answer is the one that was asked for although the field is not looked at: because it
-/// says nothing of the answer, or asks for what is done anyway, or for nothing.
+/// Whether a value is null, false, or an empty text, list or object.
+bool is_empty_value(const io::Json& value);
+
+/// Whether ignoring the field does not change the answer: it does not concern the answer, or its
+/// value is a default or empty.
 bool is_neutral(const std::string& field, const io::Json& value);
 
 }  // namespace lft::serve

@@ -10,7 +10,7 @@ namespace lft::serve {
 
 void check_length(const text::Conversation& conversation, const text::Tokenizer& tokenizer,
                   int64_t positions) {
-  constexpr int64_t kBytesOfToken = 4;  // on average; below, the whole costs little
+  constexpr int64_t kBytesOfToken = 4;  // on average; shorter texts are cheap to tokenise
   constexpr size_t kPiece = 64u << 10;
   constexpr int64_t kCut = 64;  // tokens that a piece may have more than the same text in the whole
   int64_t bytes = 0, tokens = 0;

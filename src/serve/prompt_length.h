@@ -1,5 +1,5 @@
-// Refuses texts that are far longer than the model's positions before they are tokenised as a
-// whole, which takes about 75 bytes of memory for each of theirs.
+// Refuses texts that are much longer than the model's positions before they are fully tokenised,
+// which takes about 75 bytes of memory for each byte.
 #pragma once
 #include <cstdint>
 
@@ -8,8 +8,8 @@
 
 namespace lft::serve {
 
-/// Throws BadRequest where the conversation's texts have certainly more tokens than `positions`.
-/// Looks at pieces of them, and at no more than it takes to be certain.
+/// Throws BadRequest if the texts of the conversation certainly have more tokens than `positions`.
+/// Tokenises only as many pieces as needed to be certain.
 void check_length(const text::Conversation& conversation, const text::Tokenizer& tokenizer,
                   int64_t positions);
 

@@ -1,5 +1,5 @@
-// Where an HTTP request ends in the bytes of a connection, and what of its head cannot be right.
-// Strict: two readers of one request must not find two different bodies in it.
+// Finds the end of an HTTP request in the bytes of a connection and checks its head. It is strict,
+// so that two readers of a request cannot find different bodies (request smuggling).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@ struct FrameLimits {
   size_t body_bytes = 32u << 20;
 };
 
-/// What a client is answered whose request is not read any further. Status 0: nothing is wrong.
+/// The response to a request that is not read any further. Status 0: no error.
 struct Refusal {
   int status = 0;
   std::string message = {};
@@ -27,18 +27,18 @@ class RequestFrame {
  public:
   explicit RequestFrame(const FrameLimits& limits) : limits_(limits) {}
   enum class State : uint8_t { kMore, kWhole, kRefused };
-  /// `bytes`: all that has come of the request, and perhaps of the next one. Every call gets the
-  /// bytes of the call before and more.
+  /// `bytes` are all received bytes of the request, and perhaps of the next one. Each call gets the
+  /// bytes of the previous call and more.
   State look(std::string_view bytes);
   /// Whether the client waits for "100 Continue" before it sends the body. True once.
   bool takes_continue();
   const Refusal& refusal() const { return refusal_; }
-  /// Takes a whole request out of `bytes`, in which what follows it stays.
+  /// Removes a complete request from `bytes`; following bytes are kept.
   FramedRequest take_from(std::string& bytes) const;
 
  private:
   bool refuse(int status, const std::string& message);
-  // Each returns false where it refuses or needs more.
+  // Each returns false if it refuses the request or needs more bytes.
   bool find_head_end(std::string_view bytes);
   bool read_head(std::string_view head);
   bool read_field(std::string_view line);

@@ -74,7 +74,7 @@ class Chat:
         begin = "".join(self.until("loop") + "loop" for _ in range(words))
         self.type(CTRL_C)
         return (
-            (begin + self.until("\nstopped: the conversation goes on from here"))
+            (begin + self.until("\nstopped: the conversation continues from here"))
             .replace("^C", "")
             .split("\n")[-1]
         )

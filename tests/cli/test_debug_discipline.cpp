@@ -43,7 +43,7 @@ TEST_F(DebugDiscipline, Overfit) {
   expect(run_lft("debug overfit " + recipe_ + " --set optim.lr=1e-9 --steps 20 --out " + page), 5,
          {"suspect    learning rate too low", "cleared    frozen layer",
           "cleared    loss reduction", "found      learning rate too low",
-          "error: one batch is not learnt by heart\n  where: " + page + "/overfit.html\n",
+          "error: one batch is not learned\n  where: " + page + "/overfit.html\n",
           "suspect: learning rate too low", "\n  next: try optim.lr="});
   EXPECT_TRUE(fs::exists(page + "/overfit.html"));
   expect(run_lft("debug overfit " + recipe_ + " --steps 0"), 2, {"--steps"});

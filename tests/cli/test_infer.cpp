@@ -56,7 +56,7 @@ TEST(Generate, MarksWithoutAnImageAskForTheOption) {
       run_lft(generate(run, "'<image> or <image>' --image " + run.dir().file("images/red0.bmp")));
   EXPECT_EQ(ran.code, 3) << ran.err;
   EXPECT_NE(ran.err.find("2 marks, 1 images"), std::string::npos) << ran.err;
-  EXPECT_NE(ran.err.find("give --image once for each mark"), std::string::npos) << ran.err;
+  EXPECT_NE(ran.err.find("give --image once for each placeholder"), std::string::npos) << ran.err;
   EXPECT_EQ(ran.err.find("\"image\""), std::string::npos) << ran.err;
 }
 

@@ -9,6 +9,7 @@
 #include "debug/names.h"
 #include "src/debug/nan/nan.h"
 #include "src/debug/nan/nan_run.h"
+#include "src/debug/nan/nan_text.h"
 #include "src/train/run/run.h"
 #include "support/llava.h"
 #include "train/tiny_run.h"

@@ -11,6 +11,7 @@
 #include "debug/names.h"
 #include "src/data/dataset.h"
 #include "src/debug/data/validate.h"
+#include "src/debug/data/validate_print.h"
 #include "src/hf/model_dir.h"
 #include "train/tiny_run.h"
 

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "src/base/text.h"
 #include "src/hf/model_dir.h"
 #include "src/hf/weights_load.h"
 #include "src/infer/evaluate.h"
@@ -121,7 +122,7 @@ TEST(Evaluate, RowsWithoutAnAnswerAreAnswered) {
   ASSERT_GT(answer.size(), 4u);
   options.stop = {answer.substr(2, 2)};
   const EvalResult stopped = evaluate_rows(run, file, options, /*open_questions=*/true);
-  EXPECT_EQ(stopped.records[2].answer, trim(answer.substr(0, answer.find(options.stop[0]))));
+  EXPECT_EQ(stopped.records[2].answer, trimmed(answer.substr(0, answer.find(options.stop[0]))));
 }
 
 TEST(Evaluate, ARowWithoutAnAnswerCountsInNeitherMean) {

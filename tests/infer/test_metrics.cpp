@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "src/infer/captions.h"
+#include "src/infer/captions_words.h"
 #include "src/infer/evaluate.h"
 #include "src/infer/stop_strings.h"
 #include "src/io/json.h"

@@ -1,5 +1,5 @@
-// The first samples as training will see them: rendered text with what is supervised, images before
-// and after fitting, ids as a hash. Loads no weights, writes nothing, prints nothing.
+// The first samples as training sees them: rendered text with supervised tokens, images before and
+// after fitting, a hash of the ids. Loads no weights, writes nothing, prints nothing.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,60 +10,52 @@
 
 namespace lft::debug {
 
-/// A run of tokens of one kind.
+/// Consecutive tokens of one kind.
 struct PreviewPiece {
   enum Kind {
     kText,
     kSupervised,
-    kMasked,  // of an answer that the row says is not to be learnt
+    kMasked,  // of an answer that the row excludes from the loss
     kMark
-  } kind = kText;  // kMark: a token that the text does not show as such: "<image x576>", "<s>"
+  } kind = kText;  // kMark: a special token: "<image x576>", "<s>"
   std::string text;
 };
 
 struct PreviewImage {
   std::string name;
   int64_t width = 0,
-          height = 0;  // as decoded, EXIF turned; 0 for prepared data, which keeps the square alone
+          height =
+              0;  // as decoded and rotated; 0 for prepared data, which has only the fitted image
   data::PixelImage square;
 };
 
 struct Preview {
   std::string id, where;
-  std::string left_out;  // why data.on_bad_sample: skip leaves it out; then nothing below is set
+  std::string left_out;  // why data.on_bad_sample: skip skips it; then nothing below is set
   std::vector<PreviewPiece> pieces;
-  int64_t tokens = 0, supervised = 0, image_positions = 0;  // of what data.max_tokens leaves
+  int64_t tokens = 0, supervised = 0, image_positions = 0;  // within data.max_tokens
   int64_t cut = 0, cut_supervised = 0;                      // after it
-  int64_t answers = 0, masked = 0;  // of the row, and those of them that it says are not learnt
-  std::string ids_sha256;           // of the ids as decimal numbers joined by commas
+  int64_t answers = 0, masked = 0;  // of the row, and those that it excludes from the loss
+  std::string ids_sha256;           // over the ids as decimal numbers joined by commas
   std::vector<PreviewImage> images;
 };
 
 /// The first `count` samples of the first epoch in the order of training. Throws what training
-/// would throw at them.
+/// would throw.
 std::vector<Preview> preview_samples(const recipe::Recipe& recipe, int64_t count);
 
-/// Those with these ids, or at these places as lft validate names them ("rows.json[3]"), of
-/// data.train or else of data.eval. kUsage where there is none such.
+/// The samples with these ids, or at these places as lft validate prints them ("rows.json[3]"), of
+/// data.train or data.eval. kUsage if there is none.
 std::vector<Preview> preview_rows(const recipe::Recipe& recipe,
                                   const std::vector<std::string>& rows);
 
-/// The same rows under another data.template, to show what a server would ask: one for each, with
-/// left_out where the template refuses the row.
+/// The same rows with another data.template, such as a server's: one for each, with left_out if the
+/// template refuses the row.
 std::vector<Preview> under_template(const recipe::Recipe& recipe, const std::string& name,
                                     const std::vector<Preview>& previews);
 
-/// Where the prompts of one row part under two templates: "the same prompt", or the first
-/// characters that differ.
+/// The difference between the prompts of one row with two templates: "the same prompt", or the
+/// first characters that differ.
 std::string prompt_difference(const Preview& own, const Preview& other);
-
-/// A sample as text: supervised tokens coloured for a terminal, or in [[ ]]; masked answers struck
-/// through, or in (( )).
-std::string preview_text(const Preview& preview, const recipe::Recipe& recipe, bool terminal);
-
-/// All of them as one page that works offline, images embedded. All text is escaped. `others`, of
-/// under_template(), are shown next to them.
-std::string preview_page(const std::vector<Preview>& previews, const recipe::Recipe& recipe,
-                         const std::vector<Preview>& others = {}, const std::string& other = "");
 
 }  // namespace lft::debug

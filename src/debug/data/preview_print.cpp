@@ -1,4 +1,5 @@
-// Previews as text and as a page.
+#include "src/debug/data/preview_print.h"
+
 #include <cstdint>
 
 #include "src/base/errors.h"
@@ -63,7 +64,7 @@ std::string tokens_line(const Preview& p, const recipe::Recipe& recipe) {
                      format_number(share, "%.1f") + "%)";
   if (p.cut > 0) {
     line += "; " + std::to_string(p.cut) +
-            " more lie behind data.max_tokens = " + std::to_string(recipe.data.max_tokens) +
+            " more beyond data.max_tokens = " + std::to_string(recipe.data.max_tokens) +
             " or the model's positions, " + std::to_string(p.cut_supervised) +
             " of them supervised";
   }
@@ -87,7 +88,7 @@ std::string image_line(const PreviewImage& image, const recipe::Recipe& recipe) 
 std::string masked_line(const Preview& preview) {
   if (preview.masked == 0) return "";
   return std::to_string(preview.masked) + " of " + std::to_string(preview.answers) +
-         " answers, by weight 0 or loss false: read, and not learnt";
+         " answers, by weight 0 or loss false: excluded from the loss";
 }
 
 std::string ids_line(const Preview& preview) { return "sha256 " + preview.ids_sha256; }
@@ -173,8 +174,8 @@ std::string preview_page(const std::vector<Preview>& previews, const recipe::Rec
                             recipe.data.chat_template + ": " +
                             std::to_string(static_cast<int64_t>(previews.size())) +
                             (previews.size() == 1 ? " sample" : " samples") +
-                            ". Marked: supervised. Struck through: "
-                            "an answer that its row says is not learnt.") +
+                            ". Highlighted: supervised. Struck through: an answer that its row "
+                            "excludes from the loss.") +
           "</p>\n";
   for (size_t i = 0; i < previews.size(); ++i) {
     page += section(previews[i], recipe);

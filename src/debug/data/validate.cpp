@@ -12,6 +12,7 @@
 #include "src/data/prepared.h"
 #include "src/data/rows/row_images.h"
 #include "src/data/sources/data_files.h"
+#include "src/debug/data/validate_print.h"
 #include "src/debug/data/validate_scan.h"
 #include "src/debug/data/validate_texts.h"
 #include "src/io/files.h"

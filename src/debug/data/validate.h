@@ -1,5 +1,5 @@
-// Reads every row and decodes every image of a recipe's data, and gathers all that training would
-// stop at or learn wrongly from. Loads no weights, writes nothing, prints nothing.
+// Reads every row and decodes every image of a recipe's data, and collects everything that would
+// stop or harm training. Loads no weights, writes nothing, prints nothing.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -42,24 +42,21 @@ enum class DataFault {
   kDamagedScan,
 };
 constexpr int kDataFaults = 25;
-bool is_warning(DataFault fault);
-std::string fault_slug(DataFault fault);   // "missing_image"
-std::string fault_title(DataFault fault);  // "an image file that is not there"
 
 struct DataProblem {
   DataFault fault = DataFault::kFile;
   std::string where, id,
       reason;  // file:line or file[index]; id is empty where the row has none that can be read
-  std::string next;  // what its error advises; may be empty
+  std::string next;  // the advice of its error; may be empty
 };
 
-/// Of one file of rows. Token counts have every image expanded; `tokens` and `supervised` are what
-/// is left behind data.max_tokens.
+/// Figures of one data file. Token counts include image positions; `tokens` and `supervised` are
+/// those within data.max_tokens.
 struct DataFigures {
   std::string key, path;  // "data.train" or "data.eval"
   int64_t rows = 0, malformed = 0, images = 0;
   int64_t tokens = 0, supervised = 0, without_labels = 0;
-  int64_t masked = 0;  // answers that are not learnt: weight 0, loss false
+  int64_t masked = 0;  // answers excluded from the loss: weight 0, loss false
   int64_t replies = 0,
           replies_with_eos = 0;  // its last token is the supervised end token and within the limit
   int64_t truncated = 0, labels_lost = 0,
@@ -71,16 +68,17 @@ struct DataFigures {
 };
 
 struct DataReport {
-  static constexpr size_t kKept = 100;  // problems of a kind that are kept; the counts are exact
+  static constexpr size_t kKept =
+      100;  // number of problems of a kind that are kept; the counts are exact
   std::vector<DataFigures> files;
   std::map<DataFault, int64_t> counts;
   std::map<DataFault, std::vector<DataProblem>> first;  // by row, data.train before data.eval
   int64_t max_tokens = 0;
   std::string eos;
-  int64_t image_files = 0, decoded = 0;  // different names, and those of them that decode
+  int64_t image_files = 0, decoded = 0;  // different names, and those that were decoded
   double seconds = 0;                    // of decoding and reading them
   int64_t workers = 0;
-  bool stopped = false;  // a signal came: the rest was not looked at
+  bool stopped = false;  // a signal was received: the rest was not read
 
   void add(DataProblem problem);
   int64_t count(bool of_warnings) const;
@@ -88,12 +86,8 @@ struct DataReport {
   int64_t warnings() const { return count(true); }
 };
 
-/// kInput and kUsage where model, tokenizer or recipe cannot be used; what is wrong with the data
-/// is in the report. 0 workers: one a core. The result does not depend on their number.
+/// kInput and kUsage if model, tokenizer or recipe cannot be used; problems of the data are in the
+/// report. 0 workers: one for each core. The result does not depend on their number.
 DataReport validate_data(const recipe::Recipe& recipe, int64_t workers);
-
-/// The report for people, and as one JSON object.
-std::string data_report_text(const DataReport& report);
-io::Json data_report_json(const DataReport& report);
 
 }  // namespace lft::debug

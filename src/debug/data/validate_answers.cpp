@@ -106,7 +106,7 @@ std::string AnswerTally::Agreement::shift_text(const std::string& what) const {
       continue;
     return of(1) + " " + what + "; with the answer of the row " +
            (shift == 0 ? "before" : "after") + " " + of(shift) +
-           " do: the answers seem to stand a row too " + (shift == 0 ? "early" : "late");
+           " do: the answers seem to be one row too " + (shift == 0 ? "early" : "late");
   }
   return "";
 }

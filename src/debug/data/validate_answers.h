@@ -1,5 +1,5 @@
-// Whether the answers of a file fit what they answer: contradictions, one answer for all, answers
-// that belong to a neighbour. Holds hashes, no texts.
+// Whether the answers of a file fit their questions: contradictions, one answer for all, answers
+// that belong to a neighbour. It stores hashes, no texts.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -12,26 +12,26 @@
 
 namespace lft::debug {
 
-/// A reply by what is read before it, images apart, and by itself.
+/// Hashes of a reply and of its context, with images separate.
 struct ReplyHash {
   size_t context = 0, answer = 0;
 };
-std::vector<ReplyHash> reply_hashes(const data::Row& row);  // of the answers that are learnt
+std::vector<ReplyHash> reply_hashes(const data::Row& row);  // of the supervised answers
 
-/// A hash of several, in their order.
+/// A hash of several hashes, in order.
 size_t mix_hashes(size_t seed, size_t value);
 
 class AnswerTally {
  public:
   explicit AnswerTally(const std::vector<data::Row>& rows) : rows_(rows), seen_(rows.size()) {}
 
-  /// Rows in their order, those that cannot be read left out. Returns the first row that answers
-  /// the same images and text otherwise.
+  /// Adds rows in order, without those that cannot be read. Returns the first row with another
+  /// answer to the same images and text.
   std::optional<size_t> add(size_t row, size_t images, const std::vector<ReplyHash>& replies);
 
-  /// "all 12 rows have one answer"; empty where they do not, or where they are fewer than eight.
+  /// "all 12 rows have one answer"; empty if they do not, or if there are fewer than eight.
   std::string one_answer() const;
-  /// Why answers seem to stand a row too early or too late; empty where they do not.
+  /// Why answers seem to be shifted by one row; empty if they do not.
   std::string shifted() const;
 
  private:

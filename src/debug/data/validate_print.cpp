@@ -1,4 +1,4 @@
-// The data report as text and as JSON, and the names of what can be wrong.
+#include "src/debug/data/validate_print.h"
 
 #include "src/base/errors.h"
 #include "src/base/text.h"
@@ -83,7 +83,7 @@ std::string figures_text(const DataFigures& f, const DataReport& report) {
            (f.replies_cut == 0 ? "" : "; " + std::to_string(f.replies_cut) + " are cut before it"));
   if (f.masked > 0)
     line("masked",
-         count_of(f.masked, "more answer") + " by weight 0 or loss false: read, and not learnt");
+         count_of(f.masked, "more answer") + " by weight 0 or loss false: excluded from the loss");
   line("truncated",
        count_of(f.truncated, "row") + " by data.max_tokens = " + std::to_string(report.max_tokens) +
            (f.truncated == 0 ? ""

@@ -186,11 +186,11 @@ class RowCheck {
                                      ? scan_.masked > 0
                                            ? "all its answers are masked by weight 0 or loss false"
                                            : "no token of the row is supervised"
-                                     : "its " + labels + " supervised tokens lie behind " + limit +
+                                     : "its " + labels + " supervised tokens are beyond " + limit +
                                            "; the row has " + length + " tokens");
     } else if (scan_.length > scan_.kept) {
       found(DataFault::kTruncated, std::to_string(scan_.length - scan_.kept) + " of " + length +
-                                       " tokens lie behind " + limit + ", " +
+                                       " tokens are beyond " + limit + ", " +
                                        std::to_string(scan_.labels - scan_.kept_labels) + " of " +
                                        labels + " supervised tokens among them");
     }
@@ -347,7 +347,7 @@ void run_in_parallel(int64_t count, int64_t workers, const std::string& label,
   try {
     for (int64_t i = 1; i < std::min(workers, count); ++i) threads.emplace_back(work, false);
   } catch (...) {
-    fail();  // no memory for a thread: those that run are still to be joined
+    fail();  // no memory for a thread: the running ones must be joined
   }
   work(true);
   for (std::thread& thread : threads) thread.join();

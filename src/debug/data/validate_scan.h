@@ -1,5 +1,4 @@
-// What is wrong with one row or one image file. Plain functions that any thread may call; nothing
-// is counted here.
+// Problems of one row or one image file. The functions are thread-safe and count nothing.
 #pragma once
 #include <functional>
 #include <memory>
@@ -15,20 +14,20 @@
 
 namespace lft::debug {
 
-/// A file of rows as it was opened: what could not be read is in rows.bad.
+/// An opened data file; rows that could not be read are in rows.bad.
 struct RowSource {
   std::string key, path, image_root;
   data::RowFile rows;
-  std::unique_ptr<data::Dataset> prepared;  // of a directory that lft prepare wrote, else null
+  std::unique_ptr<data::Dataset> prepared;  // of a directory that lft prepare wrote, otherwise null
 };
 
-/// Numbers of one row, and its problems.
+/// Figures and problems of one row.
 struct RowScan {
   std::vector<DataProblem> problems;
   bool readable = false;  // its tokens are counted below
   int64_t length = 0, kept = 0, labels = 0, kept_labels = 0;
   int64_t replies = 0, replies_with_eos = 0, replies_cut = 0;
-  int64_t masked = 0;           // answers that are not learnt, and no replies
+  int64_t masked = 0;           // answers excluded from the loss, which are not in replies
   std::string content;          // hash of turns and images; empty for a malformed row
   std::vector<ReplyHash> said;  // of every reply
   size_t pixels = 0;            // hash of the images of a prepared row
@@ -42,23 +41,22 @@ struct RowReading {
 };
 RowScan scan_row(const RowSource& source, int64_t index, const RowReading& reading);
 
-/// What is wrong with an image file; reason and kind, without a row.
+/// The problem of an image file: reason and kind, without a row.
 struct ImageFault {
   DataFault fault;
   std::string reason, next = {};
 };
 struct ImageScan {
   std::optional<ImageFault> fault = {};
-  std::optional<ImageFault> oddity = {};  // it can be read, and shows little
+  std::optional<ImageFault> oddity = {};  // it can be read, but shows little
   size_t content = 0;                     // hash of the file
 };
-/// An image that the row shows is decoded to its last byte, with the errors training would meet,
-/// and is checked for what fitting would refuse.
+/// Decodes an image completely, with the errors of training, and checks whether it can be fitted.
 ImageScan scan_image(const std::string& root, const data::Row& row, const std::string& name,
                      const data::EncodeOptions& options);
 
-/// task(0) ... task(count - 1), each once, on `workers` threads; ends early when a signal came.
-/// Rethrows what a task threw.
+/// task(0) ... task(count - 1), each once, on `workers` threads; ends early after a signal.
+/// Rethrows an exception of a task.
 void run_in_parallel(int64_t count, int64_t workers, const std::string& label,
                      const std::function<void(int64_t)>& task);
 

@@ -1,5 +1,5 @@
-// What stands in the texts of a row that a model reads as something else: special tokens, the
-// template's own marks of a turn, characters that nobody sees.
+// Parts of a row's texts that a model misreads: special tokens, turn marks of the template,
+// invisible characters.
 #pragma once
 #include <string>
 #include <string_view>
@@ -10,12 +10,12 @@
 
 namespace lft::debug {
 
-/// The tokenizer's special tokens but <image>, where a text may hold them, and what the template
-/// writes before a question and before an answer.
+/// The tokenizer's special tokens except <image>, if a text may contain them, and the template's
+/// text before a question and before an answer.
 std::vector<std::string> text_marks(const text::Tokenizer& tokenizer,
                                     const data::EncodeOptions& options);
 
-/// Those of `marks` that stand in the text, in their order.
+/// The `marks` that occur in the text, in order.
 std::vector<std::string> marks_in(std::string_view text, const std::vector<std::string>& marks);
 
 /// NUL and the controls of bidirectional text (U+202A to U+202E, U+2066 to U+2069) in the text,

@@ -11,6 +11,8 @@
 #include <thread>
 
 #include "src/base/proc.h"
+#include "src/debug/doctor/doctor_gpu.h"
+#include "src/debug/doctor/doctor_step.h"
 #include "src/io/files.h"
 #include "src/io/image.h"
 #include "src/train/machine/device.h"

@@ -1,4 +1,5 @@
-// What keeps lft from computing on a GPU.
+#include "src/debug/doctor/doctor_gpu.h"
+
 #include <sstream>
 
 #include "src/debug/doctor/doctor.h"

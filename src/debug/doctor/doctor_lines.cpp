@@ -1,4 +1,5 @@
-// What `lft doctor` prints.
+#include "src/debug/doctor/doctor_lines.h"
+
 #include "src/base/errors.h"
 #include "src/debug/doctor/doctor.h"
 

@@ -1,4 +1,5 @@
-// The step that is known in closed form.
+#include "src/debug/doctor/doctor_step.h"
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 

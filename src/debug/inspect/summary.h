@@ -1,6 +1,6 @@
 // Shapes, parameters, multiply-adds and memory of every module, of a model directory or of a run
-// with its adapters and its first batch. Counted on the meta device: no weight is read and nothing
-// is computed, whatever the model's size.
+// with its adapters and its first batch. They are counted on the meta device: no weight is read and
+// nothing is computed.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -12,12 +12,12 @@
 
 namespace lft::debug {
 
-/// A module that was called, in the order of calls: a module before what it calls. Every number is
-/// of the innermost called module that has it, so that each column adds up.
+/// A called module, in the order of calls, with callers first. Every number belongs to the
+/// innermost called module, so that columns can be summed.
 struct SummaryRow {
   std::string path, type;
   std::string input, output;  // "[1, 40, 32]"; "-": none
-  std::string dtype = "-";    // of the parameters, as stored; several are joined by a comma
+  std::string dtype = "-";    // of the parameters as stored; several are joined by a comma
   int64_t parameters = 0, trainable = 0;
   int64_t multiply_adds = 0;  // of the forward pass
   int64_t output_bytes = 0, parameter_bytes = 0;
@@ -32,21 +32,18 @@ struct Summary {
   std::map<std::string, int64_t> towers;  // parameters
   int64_t parameters = 0, trainable = 0, multiply_adds = 0;
   int64_t input_bytes = 0, activation_bytes = 0,
-          parameter_bytes = 0;  // activations as torchinfo counts: outputs of leaves, twice
+          parameter_bytes = 0;  // activations as in torchinfo: outputs of leaves, twice
 };
 
-/// Of a made-up batch; 0: one row, an image and a few tokens where the model's positions allow.
+/// The size of a synthetic batch; 0: one row with an image and a few tokens if the model's
+/// positions allow.
 struct SummaryOptions {
-  int64_t batch = 0, tokens = 0;  // tokens a row, image positions counted
+  int64_t batch = 0, tokens = 0;  // tokens in a row, including image positions
 };
 
 /// Parameters as the checkpoint stores them. kUsage for more tokens than the model has positions.
 Summary summarize_model(const hf::ModelDir& dir, const SummaryOptions& options);
-/// Of the first micro-batch that the run trains on, as it computes it; with `options` of a made-up
-/// one.
+/// The summary of the run's first micro-batch, or with `options` of a synthetic one.
 Summary summarize_run(const recipe::Recipe& recipe, const SummaryOptions& options);
-
-/// The table, equal layers in one row, a blank line, the totals.
-std::vector<std::string> summary_lines(const Summary& summary);
 
 }  // namespace lft::debug

@@ -1,5 +1,5 @@
-// Multiply-adds of matrix products and attention while a model runs, by module. Works without
-// memory for the tensors (the meta device), and brings the kernels that LibTorch lacks there.
+// Counts multiply-adds of matrix products and attention while a model runs, by module. It works on
+// the meta device and provides the kernels that LibTorch lacks there.
 #pragma once
 #include <ATen/record_function.h>
 
@@ -10,9 +10,8 @@
 
 namespace lft::debug {
 
-/// Counts on this thread while it lives; one at a time. A product of [m, k] and [k, n] is m * k *
-/// n. Attention is its two products, of all positions with all, masked or not, as PyTorch counts it
-/// too.
+/// Counts on this thread during its lifetime; one at a time. A product of [m, k] and [k, n] is m *
+/// k * n. Attention is two products over all positions, masked or not, as in PyTorch.
 class ProductCount {
  public:
   ProductCount();
@@ -28,7 +27,7 @@ class ProductCount {
   static inline ProductCount* current_ = nullptr;  // LibTorch's callbacks are plain functions
   std::map<std::string, int64_t> by_module_;
   at::CallbackHandle handle_{};
-  int64_t inside_ = 0;  // of an op that is counted: what it is made of is not
+  int64_t inside_ = 0;  // inside a counted op: its parts are not counted
 };
 
 }  // namespace lft::debug

@@ -1,3 +1,5 @@
+#include "src/debug/inspect/summary_print.h"
+
 #include <algorithm>
 #include <charconv>
 

@@ -1,4 +1,4 @@
-// What differs between two sets of weights: adapters, checkpoint steps, incidents, output
+// Differences between two sets of weights: adapters, checkpoint steps, incidents, output
 // directories, models. Reads one tensor at a time.
 #pragma once
 #include <cstdint>
@@ -24,22 +24,22 @@ struct ModuleChange {
 struct WeightsReport {
   std::string a, b;  // what was compared, after an output directory became one of its folders
   std::vector<ModuleChange>
-      modules;  // of the tensors that both have in one shape: the largest relative change first
+      modules;  // of the tensors that both have in the same shape, largest relative change first
   std::vector<std::string> only_a, only_b;  // tensors
   std::vector<std::string> shapes;          // "name: [2, 3] and [2, 4]"
   bool changed() const;                     // anything at all
 };
 
 /// `a` and `b`: an adapter directory, one step of a checkpoint, a checkpoints folder (its newest
-/// step that verifies), an incident, an output_dir (its adapter, else its model, else its newest
-/// step) or a model directory. kInput for anything else or what its reader refuses; kCheckpoint for
-/// a step that does not verify. kUsage where not one tensor name is in both.
+/// step that verifies), an incident, an output_dir (its adapter, model or newest step) or a model
+/// directory. kInput for anything else; kCheckpoint for a step that does not verify; kUsage if no
+/// tensor name is in both.
 WeightsReport compare_weights(const std::string& a, const std::string& b);
 
 /// The table to print.
 std::vector<std::string> weights_lines(const WeightsReport& report);
 
-/// The error of a report without a change, where one was expected.
+/// The error if a change was expected and there is none.
 ErrorInfo unchanged_error(const WeightsReport& report);
 
 }  // namespace lft::debug

@@ -69,7 +69,8 @@ class BareTrials {
     samples.micro = {judged};
     std::optional<ForwardFault> fault = find_harmful_adapter(run, samples);
     train_and_judge(run, judged, trial, least_fall);
-    if (fault && trial.fault.empty()) trial.fault = "it begins worse than guessing";
+    if (fault && trial.fault.empty())
+      trial.fault = "its initial loss is above the uniform-guess loss";
     if (trial.fault.empty() || requested_signal() != 0) return;
     if (!fault) fault = find_not_finite(run, samples);
     if (!fault && trial.after == trial.before) fault = find_dead_output(run, samples);

@@ -124,7 +124,7 @@ std::optional<ForwardFault> find_harmful_adapter(train::Run& run,
   return ForwardFault{
       .name = "the adapter of lora.init_from",
       .evidence = {"loss before the first step: " + loss_text(with) + " with it, " +
-                       loss_text(without) + " without it; guessing has " +
+                       loss_text(without) + " without it; the uniform-guess loss is " +
                        format_number(guessing, "%.4f"),
                    "it is " + from},
       .next = "train without lora.init_from, or from an adapter that was made for this base"};

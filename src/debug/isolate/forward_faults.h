@@ -1,5 +1,5 @@
-// What is wrong before anything is trained: values that are not finite, modules that put out zeros
-// only, an adapter that makes the base worse than guessing. Shared by overfit and bare.
+// Problems before training: values that are not finite, modules that output only zeros, an adapter
+// that makes the base worse than a uniform guess. Used by overfit and bare.
 #pragma once
 #include <optional>
 #include <string>
@@ -11,19 +11,20 @@
 namespace lft::debug {
 
 struct ForwardFault {
-  std::string name;  // what it is and where: "overflow of fp16 in language_model.model.norm"
+  std::string name;  // what and where: "overflow of fp16 in language_model.model.norm"
   std::vector<std::string> evidence = {};
   std::string next = {};
 };
 
-/// The first value that is not finite in a step on `samples`, weights and loss scale as they are.
+/// The first value that is not finite in a step on `samples`, with the current weights and loss
+/// scale.
 std::optional<ForwardFault> find_not_finite(train::Run& run, const data::StepSamples& samples);
 
-/// The first module whose output on `samples` is zero everywhere, with its weight where that is.
+/// The first module whose output on `samples` is zero everywhere, with its weight if that is zero.
 std::optional<ForwardFault> find_dead_output(train::Run& run, const data::StepSamples& samples);
 
-/// The adapter of lora.init_from, where the loss with it is not finite or above that of guessing by
-/// half a nat, and the base's own is at least as far below it.
+/// The adapter of lora.init_from, if the loss with it is not finite or half a nat above the
+/// uniform-guess loss, and the base's loss is at least half a nat below that.
 std::optional<ForwardFault> find_harmful_adapter(train::Run& run, const data::StepSamples& samples);
 
 }  // namespace lft::debug

@@ -9,6 +9,7 @@
 #include "src/base/signals.h"
 #include "src/base/text.h"
 #include "src/debug/isolate/forward_faults.h"
+#include "src/debug/isolate/overfit_batch.h"
 #include "src/debug/isolate/overfit_settings.h"
 #include "src/debug/isolate/overfit_suspects.h"
 #include "src/io/files.h"
@@ -262,7 +263,8 @@ std::string after_stop(const OverfitReport& report) {
 std::vector<std::string> verdict(const OverfitReport& report) {
   if (report.healthy() && report.unfinished()) {
     return {"unfinished " + from_to(report) +
-            ": it still falls and nothing is suspect; more --steps tell whether it gets there"};
+            ": the loss still falls and there is no suspect; increase --steps to see whether it "
+            "reaches zero"};
   }
   if (report.healthy()) return {"healthy    " + from_to(report) + ": the batch is learnt"};
   std::vector<std::string> lines = {(report.near_zero() ? "learnt     " : "not learnt ") +
@@ -293,11 +295,10 @@ void write_page(const recipe::Recipe& recipe, const std::string& metrics,
   std::string events;
   for (const OverfitSuspect& suspect : report.suspects) {
     if (suspect.guilty) {
-      events += io::Json({{"event", "stopped"},
-                          {"step", report.losses.size()},
-                          {"suspect", suspect.name},
-                          {"evidence", join(suspect.evidence, "; ")}})
-                    .dump(-1, ' ', false, io::Json::error_handler_t::replace) +
+      events += io::json_text(io::Json({{"event", "stopped"},
+                                        {"step", report.losses.size()},
+                                        {"suspect", suspect.name},
+                                        {"evidence", join(suspect.evidence, "; ")}})) +
                 "\n";
     }
   }
@@ -327,8 +328,8 @@ void write_page(const recipe::Recipe& recipe, const std::string& metrics,
 bool OverfitReport::healthy() const { return (near_zero() || unfinished()) && !has_guilty(*this); }
 
 ErrorInfo overfit_error(const OverfitReport& report) {
-  ErrorInfo info{.what = report.near_zero() ? "one batch is learnt, but not as it should be"
-                                            : "one batch is not learnt by heart",
+  ErrorInfo info{.what = report.near_zero() ? "one batch is learned, but not correctly"
+                                            : "one batch is not learned",
                  .where = report.page,
                  .found = from_to(report),
                  .expected = "a loss near zero, and no suspect",

@@ -1,10 +1,11 @@
-// The one batch of the overfit exercise, and how well any model could know it.
+#include "src/debug/isolate/overfit_batch.h"
+
 #include <algorithm>
 #include <cmath>
 #include <map>
 
 #include "src/base/hash.h"
-#include "src/debug/isolate/overfit_suspects.h"
+#include "src/train/inputs/run_data.h"
 
 namespace lft::debug {
 namespace {

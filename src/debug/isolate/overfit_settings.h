@@ -1,4 +1,4 @@
-// The suspects of overfit that are settings of the recipe, tried on fresh models.
+// The suspects of overfit that are settings of the recipe, tried on new models.
 #pragma once
 #include <vector>
 
@@ -6,9 +6,9 @@
 
 namespace lft::debug {
 
-/// Every odd setting of `asked`: guilty where steps on the batch fall with its cure as they are
-/// nowhere near falling without. With several, each is tried beside the cures of the others.
-/// `start`: the loss before the first step. The inputs of `run` are borrowed.
+/// Checks every unusual setting of `asked`: it is a cause if the loss falls much more with the
+/// usual value. If there are several, each is tried with usual values of the others. `start` is the
+/// loss before the first step. The inputs of `run` are borrowed.
 std::vector<OverfitSuspect> suspect_settings(train::Run& run, const recipe::Recipe& asked,
                                              const data::StepSamples& batch,
                                              const train::StepOptions& step, double start);

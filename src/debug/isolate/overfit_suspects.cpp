@@ -235,10 +235,10 @@ OverfitSuspect suspect_reduction(const train::Run& run, const MeanLoss& mean,
   const double off = overlap.gg > 0 ? std::sqrt(std::max(0.0, overlap.gg - along) / overlap.gg) : 0;
   const auto wrong = [&](double value) { return !(std::abs(value - 1) <= tolerance); };
   suspect.guilty = wrong(ratio) || wrong(loss_ratio) || !(off <= turned);
-  suspect.evidence.push_back(
-      "loss of step 1: " + format_number(evidence.first_loss, "%.6g") +
-      "; the mean over its supervised tokens, computed anew: " + format_number(mean.loss, "%.6g") +
-      " (" + format_number(loss_ratio, "%.4g") + " times)");
+  suspect.evidence.push_back("loss of step 1: " + format_number(evidence.first_loss, "%.6g") +
+                             "; the mean over its supervised tokens, computed independently: " +
+                             format_number(mean.loss, "%.6g") + " (" +
+                             format_number(loss_ratio, "%.4g") + " times)");
   suspect.evidence.push_back("gradient of step 1: norm " +
                              format_number(std::sqrt(overlap.gg), "%.4g") + ", " +
                              format_number(ratio, "%.4g") + " times the mean's (norm " +
@@ -286,7 +286,7 @@ OverfitSuspect suspect_low_lr(train::Run& run, TrialRun& bench, const LrProbe& p
     suspect.evidence.push_back(suspect.next = "try optim.lr=" + format_number(best_lr));
   if (best_lr > lr && share < 0.1)
     suspect.evidence.push_back(
-        "not its fault: gradients lie below Adam's eps, which a learning rate does not mend");
+        "not the cause: gradients are below Adam's eps, which a learning rate cannot fix");
   return suspect;
 }
 

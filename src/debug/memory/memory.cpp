@@ -9,6 +9,7 @@
 #include "src/base/errors.h"
 #include "src/base/signals.h"
 #include "src/base/text.h"
+#include "src/debug/memory/memory_page.h"
 #include "src/io/files.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"

@@ -1,5 +1,4 @@
-// lft debug memory: some steps of a recipe with every allocation recorded; what the memory is for,
-// where the peak is, what leaks.
+// lft debug memory: records every allocation of a few steps: memory by use, the peak, leaks.
 #pragma once
 #include <functional>
 #include <string>
@@ -12,7 +11,7 @@
 namespace lft::debug {
 
 struct MemoryOptions {
-  int64_t steps = 4;                // at least 3 tell a leak from what is made once
+  int64_t steps = 4;                // at least 3, to distinguish a leak from one-time allocations
   std::string out = "memory.html";  // the picture; on a GPU the snapshot for memory_viz goes beside
                                     // it, as .pickle
   std::function<void(const std::string&)> print = print_line;
@@ -23,17 +22,12 @@ struct MemoryReport {
   MemoryPicture picture;
   std::vector<StepMarks> steps;  // those that took place
   std::string page, snapshot;    // files written; snapshot: "" without a GPU
-  int signal = 0;                // came before the end
+  int signal = 0;                // received before the end
 };
 
-/// The recipe's first steps, from its first weights; its output_dir is neither read nor written.
-/// Errors are those of train, out of memory included.
+/// Runs the recipe's first steps from its initial weights; its output_dir is neither read nor
+/// written. Errors are those of train, including out of memory.
 MemoryReport debug_memory(const recipe::Recipe& recipe, const MemoryOptions& options);
-
-/// The picture: one HTML file that works offline, a timeline stacked by use, and the tables of its
-/// peak. `title` and `under` are text; all of it is escaped.
-std::string memory_page(const std::string& title, const std::string& under,
-                        const MemoryPicture& picture, const std::vector<StepMarks>& steps);
 
 /// The error of a report with leaks.
 ErrorInfo leak_error(const MemoryReport& report);

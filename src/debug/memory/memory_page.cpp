@@ -1,4 +1,5 @@
-// The picture of a run's memory.
+#include "src/debug/memory/memory_page.h"
+
 #include <algorithm>
 
 #include "src/base/errors.h"

@@ -1,5 +1,4 @@
-// What every block of memory of some steps was for, by when it was taken and given back, and what
-// that adds up to. Runs nothing.
+// Classifies the memory blocks of some steps by the time of allocation and release. Runs nothing.
 #pragma once
 #include <array>
 #include <string>
@@ -25,15 +24,15 @@ constexpr size_t kMemoryUses = 9;
 /// "frozen weights", "trainables", ...
 const char* use_name(MemoryUse use);
 
-/// Where a step lies among the ledger's events.
+/// The place of a step in the ledger's events.
 struct StepMarks {
   int64_t begin = 0, gradients_ready = 0, end = 0;
 };
 
-/// What lives as long as the run, by block; the rest goes by time: a batch is taken outside the
-/// model before the gradients are there; activations are taken in the forward pass and given back
-/// after the begin of a backward pass; gradients are taken in the backward pass and there when it
-/// is done; what outlives its step is kept; all else a step takes is workspace.
+/// Blocks that live as long as the run are given; the others are classified by time. A batch is
+/// allocated outside the model before the gradients. Activations are allocated in the forward pass
+/// and released after the start of a backward pass. Gradients are allocated in the backward pass
+/// and exist at its end. Blocks that outlive their step are kept; all others are workspace.
 std::vector<MemoryUse> classify(const std::vector<train::LedgerEntry>& entries,
                                 const std::unordered_map<const void*, MemoryUse>& known,
                                 const std::vector<StepMarks>& steps);
@@ -49,10 +48,11 @@ struct MemoryMoment {
 struct MemoryPicture {
   MemoryMoment peak;  // of the steps
   std::vector<MemoryModule>
-      modules;  // of activations, gradients, workspace and what is kept at the peak; largest first
-  std::vector<MemoryMoment> timeline;  // of the steps, thinned: the highest moment of every stretch
+      modules;  // of activations, gradients, workspace and kept blocks at the peak; largest first
+  std::vector<MemoryMoment>
+      timeline;  // of the steps, reduced to the highest moment of each interval
   std::vector<train::LeakGroup>
-      leaks;  // kinds of which every step but the first left at least one behind; largest first
+      leaks;  // kinds of which every step except the first leaked at least one; largest first
 };
 MemoryPicture picture(const std::vector<train::LedgerEntry>& entries,
                       const std::vector<MemoryUse>& uses, const std::vector<StepMarks>& steps,

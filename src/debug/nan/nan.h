@@ -1,5 +1,5 @@
-// The hunt for the first value that is not finite in a step of a run: each micro-batch runs once
-// under watch in the step's precision, and once in FP32 beside it. Moves no parameter, gradient or
+// The search for the first value that is not finite in a step of a run: each micro-batch runs once
+// in the step's precision and once in FP32, with observers. Changes no parameter, gradient or
 // generator.
 #pragma once
 #include <optional>
@@ -13,10 +13,10 @@
 
 namespace lft::debug {
 
-/// A step's batch, and all that its values depend on beside the weights.
+/// A step's batch, and everything else that its values depend on, except the weights.
 struct HuntInput {
   std::vector<family::Batch> micro =
-      {};  // those without a supervised token are not run, as in training
+      {};  // micro-batches without a supervised token are skipped, as in training
   std::vector<std::vector<std::string>> ids =
       {};  // of the samples, by micro-batch, for messages; may be empty
   std::vector<lora::Trainable> trainables;
@@ -26,7 +26,7 @@ struct HuntInput {
   int64_t recompute = 0;
   double loss_scale = 1;
   data::StepSamples samples = {};  // the same rows, to run one by one; may be empty
-  /// Above 0: the micro-batches are single rows of an evaluation of this many. They run as there,
+  /// Above 0: the micro-batches are single rows of an evaluation of this number of rows. They run
   /// without dropout and without a backward pass.
   int64_t evaluated = 0;
 };
@@ -35,15 +35,15 @@ struct MicroHunt {
   size_t micro = 0;
   train::PassReport pass;  // in the step's precision
   std::optional<train::PassReport>
-      fp32;  // below FP32 only; with a backward pass where `pass` is not finite
+      fp32;                         // only below FP32; with a backward pass if `pass` is not finite
   std::vector<double> differences;  // relative, by module row; empty without `fp32`
-  /// The first row whose output in the compute dtype leaves the FP32 one further behind than
-  /// rounding explains.
+  /// The first row whose output in the compute dtype differs from FP32 by more than rounding
+  /// explains.
   std::optional<size_t> parting;
   std::vector<train::Hint> hints;
 };
 
-/// Something that is not finite, or no token of the model, before anything is computed.
+/// A value that is not finite, or an invalid token, before anything is computed.
 struct BadGiven {
   std::string name,
       text;  // "weight language_model.norm.weight", "1 NaN of 32, the first at flat index 7"
@@ -56,25 +56,17 @@ struct Hunt {
                                  // such a batch cannot run
   train::BadRows rows;           // of the micro-batches with a finding
 
-  bool found() const;  // something that a training step would stumble over
+  bool found() const;  // a finding that would make a training step fail
   /// The first micro-batch with a finding; nullptr: none.
   const MicroHunt* first() const;
 };
 
 Hunt hunt_non_finite(family::Model& model, const HuntInput& input);
 
-/// All of it, to print: what was bad from the start, each micro-batch, the first bad value and
-/// gradient, FP32 beside it, causes.
-std::vector<std::string> hunt_lines(const Hunt& hunt, const HuntInput& input,
-                                    const std::vector<train::Hint>& run_hints);
-/// The finding as the one error of the command: kNumeric. Needs hunt.found().
-[[noreturn]] void throw_found(const Hunt& hunt, const HuntInput& input,
-                              const std::vector<train::Hint>& run_hints);
-
-/// ||a - b|| / ||b||; infinite where only one of them is finite, 0 where both are not.
+/// ||a - b|| / ||b||; infinite if only one of them is finite, 0 if neither is.
 double relative_difference(const train::ModuleRow& a, const train::ModuleRow& b);
-/// What rounding to `dtype` explains after `calls` module calls: errors of one unit each that add
-/// up like a random walk, four times.
+/// The difference that rounding to `dtype` explains after `calls` module calls: four times the
+/// random walk of errors of one unit each.
 double explained_difference(at::ScalarType dtype, size_t calls);
 
 }  // namespace lft::debug

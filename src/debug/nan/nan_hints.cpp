@@ -1,5 +1,5 @@
-// Named causes of a value that is not finite, in how the run went. Each is said only with the
-// numbers that show it.
+#include "src/debug/nan/nan_hints.h"
+
 #include <algorithm>
 #include <cmath>
 #include <ranges>

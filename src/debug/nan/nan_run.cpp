@@ -9,6 +9,8 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/data/batch.h"
 #include "src/data/loader.h"
+#include "src/debug/nan/nan_hints.h"
+#include "src/debug/nan/nan_text.h"
 #include "src/debug/nan/replay.h"
 #include "src/io/run_folder.h"
 #include "src/train/inputs/init_checkpoint.h"

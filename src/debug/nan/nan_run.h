@@ -1,4 +1,5 @@
-// `lft debug nan`: the hunt on the batch of a step, without training.
+// `lft debug nan`: the search for values that are not finite on the batch of a step, without
+// training.
 #pragma once
 #include <map>
 #include <optional>
@@ -13,34 +14,19 @@
 
 namespace lft::debug {
 
-/// Prints the finding. 0 when everything is finite; else kNumeric naming the culprit. The weights
-/// are those of the newest checkpoint in output_dir at or before `step` - 1, or those that training
-/// would start from. Without a step the newest incident in output_dir is replayed (replay.h); where
-/// there is none it is step 1. Writes nothing.
+/// Prints the finding and returns 0 if everything is finite; otherwise kNumeric with the cause. The
+/// weights are those of the newest checkpoint in output_dir at or before `step` - 1, or the initial
+/// ones. Without a step the newest incident in output_dir is replayed (replay.h), or step 1 is run
+/// if there is none. Writes nothing.
 int debug_nan(const recipe::Recipe& recipe, std::optional<int64_t> step);
 
-/// The samples of a step as the hunt reads them.
+/// The samples of a step as input of the search.
 HuntInput hunt_input(const train::RunInputs& inputs, const train::RunModel& model,
                      const data::StepSamples& samples, int64_t step);
 
-/// Hunts, prints, and ends with 0 or kNumeric. `metrics`: the run's metrics.jsonl, for hints; may
-/// be missing. `when_finite`: printed where nothing is found.
+/// Searches, prints, and returns 0 or throws kNumeric. `metrics` is the run's metrics.jsonl, for
+/// hints; it may be missing. `when_finite` is printed if nothing is found.
 int hunt_and_report(const recipe::Recipe& recipe, family::Model& model, const HuntInput& input,
                     const std::string& metrics, const std::string& when_finite);
-
-/// One line of a run's metrics.
-struct StepFigures {
-  int64_t step = 0;
-  double loss = NAN, lr = NAN, grad_norm = NAN;
-};
-/// Step lines before `step` of a metrics.jsonl; nothing where there is no such file. Lines that are
-/// not whole are left out.
-std::vector<StepFigures> read_history(const std::string& path, int64_t before_step);
-
-/// Learning rate too high (with or without warm-up) and missing clipping, from how the run went.
-/// `largest_weight`: of all trainables.
-std::vector<train::Hint> run_hints(const recipe::Recipe& recipe,
-                                   const std::vector<StepFigures>& history,
-                                   const train::NamedTensor& largest_weight);
 
 }  // namespace lft::debug

@@ -1,4 +1,5 @@
-// A hunt's findings as lines for a terminal.
+#include "src/debug/nan/nan_text.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -73,7 +74,7 @@ void add_beside(const MicroHunt& hunt, const HuntInput& input, std::vector<std::
   const at::ScalarType dtype = input.compute;
   const std::string compute = train::compute_name(dtype);
   if (!hunt.fp32) {
-    lines.emplace_back("fp32 beside it: ran out of memory");
+    lines.emplace_back("fp32 pass: out of memory");
     return;
   }
   if (hunt.differences.empty()) return;
@@ -82,14 +83,14 @@ void add_beside(const MicroHunt& hunt, const HuntInput& input, std::vector<std::
     const std::string apart = std::isfinite(hunt.differences[row])
                                   ? percent_text(hunt.differences[row]) + " apart"
                                   : "not finite in one of them";
-    lines.push_back("fp32 beside it parts at " + or_model(hunt.pass.modules[row].module) + ": " +
+    lines.push_back("fp32 pass differs at " + or_model(hunt.pass.modules[row].module) + ": " +
                     apart + ", rounding to " + compute + " explains " +
                     percent_text(explained_difference(dtype, row + 1)));
     add_table(hunt, row, compute, lines);
   } else {
     const auto widest = std::ranges::max_element(hunt.differences);
     lines.push_back(
-        "fp32 beside it agrees: at most " + percent_text(*widest) + " apart, at " +
+        "fp32 pass agrees: at most " + percent_text(*widest) + " apart, at " +
         or_model(hunt.pass.modules[static_cast<size_t>(widest - hunt.differences.begin())].module) +
         ", within what rounding to " + compute + " explains");
   }

@@ -167,9 +167,7 @@ void compare_steps(RunDiff& diff, const Steps& a, const Steps& b) {
     hashed = hashed && line.contains("run_hash") && other->second.contains("run_hash");
     compare_step(diff, step, line, other->second);
   }
-  if (!hashed)
-    diff.notes.push_back(
-        "a run is without hashes: whether its samples were the same cannot be told");
+  if (!hashed) diff.notes.push_back("a run has no hashes: its samples cannot be compared");
 }
 
 RunSide open_side(const std::string& path) {

@@ -1,5 +1,5 @@
-// `lft debug diff`: where two runs part, from what they left in their output directories, and what
-// about them was different to begin with.
+// `lft debug diff`: where two runs diverge, from their output directories, and how their inputs
+// differ.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@ namespace lft::debug {
 
 struct FieldDifference {
   std::string key, a,
-      b;  // values as JSON or as a recipe writes them; "nothing" where one side lacks it
+      b;  // values as in JSON or a recipe; "nothing" if one side lacks the field
 };
 
 enum class Parting {
@@ -23,29 +23,24 @@ enum class Parting {
 };
 
 struct RunSide {
-  std::string path, run_id;  // run_id: of its newest checkpoint, empty without one
+  std::string path, run_id;  // run_id of its newest checkpoint, empty without one
   int64_t last_step = 0;     // 0: no step at all
 };
 
 struct RunDiff {
   RunSide a, b;
   std::vector<FieldDifference> recipe;       // without output_dir
-  std::vector<FieldDifference> inputs;       // base, data, tokenizer, as the checkpoints know them
+  std::vector<FieldDifference> inputs;       // base, data, tokenizer, from the checkpoints
   std::vector<FieldDifference> environment;  // versions, device, threads, determinism
   std::vector<std::string> notes;            // what could not be compared
-  int64_t compared = 0;                      // steps that both have
+  int64_t compared = 0;                      // steps of both
   Parting parting = Parting::kNone;
-  int64_t step = 0;                     // the first that differs; 0: none
+  int64_t step = 0;                     // the first step that differs; 0: none
   std::vector<FieldDifference> fields;  // of that step, causes before consequences
 };
 
 /// kInput: one of them is no output directory of a run, its metrics are damaged, or they have no
 /// step in common.
 RunDiff diff_runs(const std::string& a, const std::string& b);
-
-/// Lines to print; the last ones say where the runs part and what did, or that they do not.
-std::vector<std::string> diff_lines(const RunDiff& diff);
-/// One line: "step 7: other samples".
-std::string parting_text(const RunDiff& diff);
 
 }  // namespace lft::debug

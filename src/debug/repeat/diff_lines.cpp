@@ -1,4 +1,5 @@
-// What `lft debug diff` prints.
+#include "src/debug/repeat/diff_lines.h"
+
 #include <algorithm>
 #include <cmath>
 

@@ -182,9 +182,7 @@ Trace trace_steps(const recipe::Recipe& recipe, const TraceOptions& options) {
 
 std::string trace_text(const Trace& trace) {
   std::string text;
-  const auto add = [&](const io::Json& line) {
-    text += line.dump(-1, ' ', false, io::Json::error_handler_t::replace) + "\n";
-  };
+  const auto add = [&](const io::Json& line) { text += io::json_text(line) + "\n"; };
   for (const TraceRecord& r : trace.records)
     add({r.step, r.micro_batch, r.phase, r.module, r.tensor, r.shape, r.hash});
   add(trace.ended);

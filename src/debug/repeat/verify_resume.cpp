@@ -9,6 +9,7 @@
 #include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/checkpoint/checkpoint.h"
+#include "src/debug/repeat/verify_resume_compare.h"
 #include "src/debug/trial/child_process.h"
 #include "src/io/files.h"
 #include "src/train/run/trainer.h"
@@ -81,9 +82,9 @@ class Verification {
     const std::string a = scratch_.file("whole"), b = scratch_.file("parts");
     std::vector<Compared> compared;
     if (resumed_behind(b) != middle) {
-      compared.push_back(
-          {.what = "the restart",
-           .difference = "the second process did not go on behind step " + std::to_string(middle)});
+      compared.push_back({.what = "the restart",
+                          .difference = "the second process did not continue after step " +
+                                        std::to_string(middle)});
     } else if (resumed.step != whole.step) {
       compared.push_back(
           {.what = "the last step",
@@ -96,9 +97,8 @@ class Verification {
     const bool identical = first == compared.end();
     const std::string out =
         options_.out.empty() ? output_dir_ + ".resume-certificate.json" : options_.out;
-    const std::string text = certificate(a, middle, whole, compared, identical)
-                                 .dump(2, ' ', false, io::Json::error_handler_t::replace) +
-                             "\n";
+    const std::string text =
+        io::json_text(certificate(a, middle, whole, compared, identical), 2) + "\n";
     io::write_file_atomic(out, text);
     std::fputs(text.c_str(), stdout);
     if (identical) {

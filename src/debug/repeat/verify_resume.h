@@ -1,6 +1,6 @@
-// `lft verify-resume`: trains a recipe's first steps once in one process, and once with a stop, a
-// checkpoint and a new process in between; everything both leave must be the same, bit for bit.
-// What was compared becomes a certificate.
+// `lft verify-resume`: trains a recipe's first steps once in one process, and once with a
+// checkpoint and a new process in between. All outputs must be equal bit for bit, and a certificate
+// lists the comparison.
 #pragma once
 #include <functional>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace lft::debug {
 
-/// A stretch of a run: up to `stop_after_step`, or the recipe's last step where that comes first.
+/// A part of a run: up to step `stop_after_step`, or the recipe's last step if that comes first.
 struct RunPart {
   std::string name;  // whole, half, resumed
   recipe::Recipe recipe;
@@ -19,46 +19,28 @@ struct RunPart {
   bool resume = false;
 };
 struct PartEnd {
-  int exit_code = 0;                  // 75 or 130: a signal stopped it, and the rest is empty
-  int64_t step = 0;                   // after which it stopped
-  std::vector<std::string> next_ids;  // of the samples that the step after it would train
+  int exit_code = 0;                  // 75 or 130: stopped by a signal, and the rest is empty
+  int64_t step = 0;                   // its last step
+  std::vector<std::string> next_ids;  // ids of the samples of the following step
 };
-/// In this process.
+/// Trains the part in this process.
 PartEnd train_part(const RunPart& part);
 
 io::Json part_json(const PartEnd& end);
 /// kInput naming the field.
 PartEnd parse_part(const io::Json& json, const std::string& where);
 
-struct Compared {
-  std::string what;  // step lines, trainables.safetensors, ..., adapter/adapter_model.safetensors,
-                     // next sample ids
-  std::string whole = {}, other = {};  // sha256 of each side
-  std::string difference = {};         // the first one in it, in words; empty: none
-};
-
-/// Causes before consequences. `step`: after which both stopped. kCheckpoint where a checkpoint of
-/// them does not verify.
-std::vector<Compared> compare_parts(const std::string& whole_dir, const std::string& other_dir,
-                                    int64_t step, const PartEnd& whole, const PartEnd& other);
-
-/// The step after which the run in `dir` was resumed last; -1: it never was.
-int64_t resumed_behind(const std::string& dir);
-
-/// The run hash of its last step, empty before the first.
-std::string last_run_hash(const std::string& dir);
-
 struct VerifyOptions {
   int64_t steps =
       4;  // the checkpoint is saved after this many, everything is compared after twice as many
   std::string out = {};  // of the certificate; empty: <output_dir>.resume-certificate.json
   std::function<PartEnd(const RunPart&)> run_part =
-      {};  // a test's way in: in place of a process of its own
+      {};  // for tests: used instead of a separate process
 };
 
-/// Works in a folder beside output_dir and removes it; output_dir itself is neither read nor
-/// written. Prints the certificate and writes it, whatever its verdict. 0: identical; or the exit
-/// code of a stop by a signal. kCheckpoint naming what differs first; kUsage for a run of one step,
+/// Works in a directory next to output_dir and removes it; output_dir itself is neither read nor
+/// written. Prints and writes the certificate for any result. Returns 0 if all is identical, or the
+/// exit code after a signal. kCheckpoint with the first difference; kUsage for a run of one step,
 /// which cannot be resumed.
 int verify_resume(const recipe::Recipe& recipe, const VerifyOptions& options);
 

@@ -1,9 +1,11 @@
-// What a run and its resumed twin left, compared bit for bit.
+#include "src/debug/repeat/verify_resume_compare.h"
+
 #include <ATen/Functions.h>
 
 #include "src/base/hash.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/debug/repeat/diff.h"
+#include "src/debug/repeat/diff_lines.h"
 #include "src/debug/repeat/verify_resume.h"
 #include "src/io/files.h"
 

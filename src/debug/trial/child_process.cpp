@@ -81,7 +81,7 @@ ErrorInfo error_of(const std::string& text) {
   if (WIFSIGNALED(status)) {
     const bool killed = WTERMSIG(status) == SIGKILL;
     refuse(killed ? ErrorKind::kResource : ErrorKind::kInternal,
-           "a process of its own (" + name + ") was ended by signal " +
+           "a separate process (" + name + ") was ended by signal " +
                std::to_string(WTERMSIG(status)) + (killed ? ": memory ran out?" : ""),
            {}, text, {}, killed ? "free memory, or lower train.batch_size" : "");
   }
@@ -89,7 +89,7 @@ ErrorInfo error_of(const std::string& text) {
   const bool known = code >= static_cast<int>(ErrorKind::kInternal) &&
                      code <= static_cast<int>(ErrorKind::kResource);
   ErrorInfo info = error_of(text);
-  info.where = "in a process of its own (" + name + ")";
+  info.where = "in a separate process (" + name + ")";
   throw Error(known ? static_cast<ErrorKind>(code) : ErrorKind::kInternal, std::move(info));
 }
 

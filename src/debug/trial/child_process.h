@@ -1,15 +1,15 @@
-// Parts of a command that run in a process of their own: this program once more. And the folder in
-// which they leave their files.
+// Parts of a command that run in a separate process of this program, and the directory for their
+// files.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace lft::debug {
 
-/// A new folder, removed with all it holds.
+/// A new directory that is removed with its content.
 class ScratchDir {
  public:
-  /// `prefix` is completed with random letters. kResource where it cannot be made.
+  /// `prefix` is completed with random letters. kResource if it cannot be created.
   explicit ScratchDir(const std::string& prefix);
   ~ScratchDir();
   ScratchDir(const ScratchDir&) = delete;
@@ -19,9 +19,9 @@ class ScratchDir {
   std::string path_;
 };
 
-/// Starts /proc/self/exe with `arguments` and waits; what it prints goes to <log>.out and
-/// <log>.err. Signals that ask this process to stop are passed on. 0, or the exit code of a process
-/// that was stopped (75, 130). Its own error is thrown again, of its kind, with `log` named.
+/// Starts /proc/self/exe with `arguments` and waits; its output goes to <log>.out and <log>.err.
+/// Stop signals are forwarded. Returns 0, or the exit code of a stopped process (75, 130). Its
+/// error is rethrown with the same kind, with `log` in the message.
 int run_self(const std::vector<std::string>& arguments, const std::string& log);
 
 }  // namespace lft::debug

@@ -1,5 +1,5 @@
-// Optimizer steps without an output directory: of a run that can be taken back to its start. Shared
-// by overfit and bare.
+// Optimizer steps without an output directory, for a run that can be reset to its start. Used by
+// overfit and bare.
 #pragma once
 #include <functional>
 #include <string>
@@ -10,29 +10,29 @@
 
 namespace lft::debug {
 
-/// A test's ways in, as TrainOptions has them: when a model is built, and before a step's gradients
-/// are checked.
+/// For tests, as in TrainOptions: called when a model is built, and before a step's gradients are
+/// checked.
 struct TrialHooks {
   std::function<void(train::Run&)> built = {};
   std::function<void(int64_t step, train::Optimizer&)> gradients_ready = {};
 };
 
 struct TrialSteps {
-  std::vector<train::StepOutcome> outcomes;  // in order; only those that took place
-  std::string stopped;    // why before the last one; empty: all of them took place
-  int64_t taken() const;  // that moved the weights
+  std::vector<train::StepOutcome> outcomes;  // in order; only executed steps
+  std::string stopped;                       // why it ended early; empty: all steps were executed
+  int64_t taken() const;                     // that changed the weights
 };
 
-/// `run` must live as long as this.
+/// `run` must outlive it.
 class TrialRun {
  public:
   /// Keeps a copy of the trainables.
   explicit TrialRun(train::Run& run);
 
-  /// Weights, moments, loss scale, step state and learning rates as they were when this was made.
+  /// Resets weights, moments, loss scale, step state and learning rates to the initial state.
   void reset();
-  /// Up to `count` steps, each on what `batch` gives. A non-finite step, an error that says a step
-  /// could not train, and a signal end them. `each` sees a step when it is done.
+  /// Runs up to `count` steps on the batches of `batch`. A step that is not finite, an error of
+  /// training, and a signal end them. `each` gets a step when it is done.
   TrialSteps take(int64_t count, const train::StepOptions& options,
                   const std::function<data::StepSamples()>& batch,
                   const std::function<void(const train::StepOutcome&)>& each = {});
@@ -49,11 +49,11 @@ class TrialRun {
   train::StepState state_;
 };
 
-/// How the recipe of `run` takes a step.
+/// The step options of the recipe of `run`.
 train::StepOptions step_options(const train::Run& run, const TrialHooks& hooks);
 
-/// Mean over the supervised tokens, in evaluation mode and the run's precision, in micro-batches as
-/// the recipe cuts them.
+/// The mean loss over the supervised tokens, in evaluation mode and the run's precision, in the
+/// recipe's micro-batches.
 double trial_loss(train::Run& run, const std::vector<data::Sample>& samples);
 
 }  // namespace lft::debug

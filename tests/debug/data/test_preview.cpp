@@ -4,6 +4,7 @@
 #include "src/base/hash.h"
 #include "src/data/loader.h"
 #include "src/debug/data/preview.h"
+#include "src/debug/data/preview_print.h"
 #include "src/hf/model_dir.h"
 #include "support/expect_error.h"
 
@@ -102,8 +103,8 @@ TEST_F(PreviewTest, AMaskedAnswerIsShownAsSuch) {
   const std::string plain = text(shown.at(0)), page = preview_page(shown, recipe_);
   EXPECT_TRUE(contains(plain, "<s>USER: A ASSISTANT:(( b</s>)) USER: C ASSISTANT:[[ d</s>]]\n"))
       << plain;
-  EXPECT_TRUE(
-      contains(plain, "masked   1 of 2 answers, by weight 0 or loss false: read, and not learnt\n"))
+  EXPECT_TRUE(contains(
+      plain, "masked   1 of 2 answers, by weight 0 or loss false: excluded from the loss\n"))
       << plain;
   EXPECT_TRUE(contains(text(shown.at(0), true), "ASSISTANT:\x1b[9;31m b</s>\x1b[0m USER"));
   EXPECT_TRUE(contains(page, "<del> b&lt;/s&gt;</del>")) << page;

@@ -4,6 +4,7 @@
 
 #include "debug/validate_fixture.h"
 #include "src/data/dataset.h"
+#include "src/debug/data/validate_print.h"
 #include "src/hf/model_dir.h"
 #include "support/expect_error.h"
 
@@ -153,7 +154,7 @@ TEST_F(Validate, AMarkInAnAnswer) {
 
 TEST_F(Validate, NoSupervisedTokenIsLeft) {
   replace_text("<image>\n" + std::string(600, 'q'), "red");
-  expect_fault(DataFault::kNoLabel, "5 supervised tokens lie behind data.max_tokens = 512");
+  expect_fault(DataFault::kNoLabel, "5 supervised tokens are beyond data.max_tokens = 512");
 }
 
 TEST_F(Validate, ACutAnswerIsAWarning) {
@@ -191,7 +192,7 @@ TEST_F(Validate, MaskedAnswersAreCountedAndNeedAnotherBesideThem) {
   EXPECT_EQ(report.files.at(0).masked, 1);
   EXPECT_EQ(report.files.at(0).replies, kRows);
   EXPECT_NE(data_report_text(report).find(
-                "  masked     1 more answer by weight 0 or loss false: read, and not learnt\n"),
+                "  masked     1 more answer by weight 0 or loss false: excluded from the loss\n"),
             std::string::npos)
       << data_report_text(report);
   talk[3]["loss"] = false;
@@ -300,7 +301,7 @@ TEST_F(Validate, AnswersOfANeighbourByTheImagesNames) {
     const DataReport report = validate();
     expect_only(report, DataFault::kShifted, {recipe_.data.train.path},
                 shift == 1 ? "0 of 10 rows have an image named as their answer; with the answer of "
-                             "the row after 10 of 10 do: the answers seem to stand a row too late"
+                             "the row after 10 of 10 do: the answers seem to be one row too late"
                            : "with the answer of the row before 10 of 10 do");
   }
 }

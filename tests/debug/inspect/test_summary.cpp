@@ -11,6 +11,7 @@
 #include "models/ops/core/precision.h"
 #include "src/data/batch.h"
 #include "src/debug/inspect/summary.h"
+#include "src/debug/inspect/summary_print.h"
 #include "src/train/run/run.h"
 #include "support/counting_allocator.h"
 #include "support/expect_error.h"

@@ -9,6 +9,7 @@
 #include "debug/learnable.h"
 #include "src/base/text.h"
 #include "src/debug/isolate/overfit.h"
+#include "src/debug/isolate/overfit_batch.h"
 #include "src/debug/isolate/overfit_suspects.h"
 #include "support/expect_error.h"
 #include "train/tiny_run.h"

@@ -7,6 +7,7 @@
 
 #include "models/base/call.h"
 #include "src/debug/memory/memory.h"
+#include "src/debug/memory/memory_page.h"
 #include "src/io/files.h"
 #include "support/counting_allocator.h"
 #include "support/expect_error.h"

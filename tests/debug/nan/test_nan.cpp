@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "debug/patient.h"
+#include "src/debug/nan/nan_hints.h"
 #include "support/expect_error.h"
 
 namespace lft::test::nan_test {

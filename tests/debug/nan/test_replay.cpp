@@ -57,7 +57,7 @@ TEST(Replay, AnOverflowIsFoundAgainWithModuleOpAndStep) {
   const std::string text = ::testing::internal::GetCapturedStdout();
   for (const char* piece :
        {"step     1 in fp16", "first value that is not finite", "inputs were finite: yes",
-        "fp32 beside it parts at ", "in fp32 the same is finite: loss",
+        "fp32 pass differs at ", "in fp32 the same is finite: loss",
         "overflow of fp16: inputs of aten::to reach"}) {
     EXPECT_NE(text.find(piece), std::string::npos) << piece << " is not in\n" << text;
   }
@@ -186,7 +186,7 @@ TEST(Replay, AValueFromOutsideTheBatchReplaysFinite) {
   EXPECT_NE(text.find("the replay is finite: the bad value came from outside the batch"),
             std::string::npos)
       << text;
-  EXPECT_NE(text.find("fp32 beside it agrees"), std::string::npos) << text;
+  EXPECT_NE(text.find("fp32 pass agrees"), std::string::npos) << text;
 }
 
 TEST(Replay, DamagedAndForeignIncidentsAreRefused) {

@@ -11,6 +11,7 @@
 #include "debug/names.h"
 #include "src/base/text.h"
 #include "src/debug/repeat/diff.h"
+#include "src/debug/repeat/diff_lines.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
 #include "train/run_files.h"
@@ -193,8 +194,7 @@ TEST_F(Diff, RunsWithoutHashesAreComparedByTheirNumbers) {
   const RunDiff diff = diff_runs(a(), b);
   EXPECT_EQ(diff.parting, Parting::kNone) << parting_text(diff);
   EXPECT_EQ(diff.notes,
-            std::vector<std::string>{
-                "a run is without hashes: whether its samples were the same cannot be told"});
+            std::vector<std::string>{"a run has no hashes: its samples cannot be compared"});
 }
 
 TEST_F(Diff, EveryFieldOfTheEnvironmentCounts) {

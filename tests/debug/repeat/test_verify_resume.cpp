@@ -223,7 +223,7 @@ TEST_F(VerifyResume, ASecondProcessThatStartedOverIsNoResume) {
                      "/checkpoints");  // it starts from the beginning, and repeats every bit
     return train_part(part);
   };
-  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "did not go on behind step 1",
+  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "did not continue after step 1",
                    verify_resume(recipe(), {.steps = 1, .run_part = run_part}));
 }
 

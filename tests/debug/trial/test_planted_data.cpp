@@ -2,6 +2,7 @@
 // them.
 #include "debug/planted.h"
 #include "debug/validate_fixture.h"
+#include "src/debug/data/validate_print.h"
 #include "src/train/run/trainer.h"
 
 namespace lft::test::planted_data_test {
@@ -77,7 +78,7 @@ std::vector<PlantedBug> in_data() {
       in_rows("AllLabelsMasked", "the question of line 6 fills data.max_tokens: no answer is left",
               3,
               {"error  a row without a supervised token: 1\n  " + place,
-               "5 supervised tokens lie behind data.max_tokens = 512"},
+               "5 supervised tokens are beyond data.max_tokens = 512"},
               [](Rows& rows) { rows.replace_text("<image>\n" + std::string(600, 'q'), "red"); }),
       in_rows("TruncatedAnswer", "the answer of line 6 is longer than data.max_tokens", 0,
               {"warning  a row cut by data.max_tokens: 1\n  " + place,

@@ -8,6 +8,7 @@
 #include "debug/exercise.h"
 #include "debug/patient.h"
 #include "debug/planted.h"
+#include "src/debug/nan/nan_text.h"
 #include "src/debug/nan/replay.h"
 #include "src/train/check/check.h"
 #include "src/train/run/trainer.h"
@@ -200,7 +201,7 @@ std::vector<PlantedBug> in_precision_and_ops() {
                   "finite, and wrong",
        .command = "lft debug nan",
        .code = 0,
-       .says = {"fp32 beside it parts at language_model.model.layers.1.mlp.up_proj"},
+       .says = {"fp32 pass differs at language_model.model.layers.1.mlp.up_proj"},
        .run =
            [](bool planted) {
              return hunt_patient("fp16", planted, [](Patient& p) {

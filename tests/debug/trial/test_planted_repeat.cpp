@@ -12,6 +12,7 @@
 #include "src/debug/inspect/weights.h"
 #include "src/debug/repeat/determinism.h"
 #include "src/debug/repeat/diff.h"
+#include "src/debug/repeat/diff_lines.h"
 #include "src/debug/repeat/verify_resume.h"
 #include "src/train/run/trainer.h"
 #include "src/train/step/step.h"

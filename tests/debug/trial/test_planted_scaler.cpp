@@ -4,6 +4,7 @@
 #include "debug/planted.h"
 #include "src/base/text.h"
 #include "src/debug/doctor/doctor.h"
+#include "src/debug/doctor/doctor_lines.h"
 #include "train/scaler_toy.h"
 
 namespace lft::test::planted_scaler_test {
