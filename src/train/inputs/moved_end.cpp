@@ -14,7 +14,8 @@ std::string describe_moved_end(const RunSettings& now, const checkpoint::Checkpo
                            std::to_string(old_end);
   if (saved.step > end) {
     return ends + ", and step " + step +
-           " is already done: no step is left, and the run saves the adapter of step " + step;
+           " is trained already: no step is left to train, and the run saves the adapter of step " +
+           step;
   }
   const auto scheduled = saved.state.value("scheduled", int64_t{0});
   const Schedule old_schedule = Schedule::make(before.optim, old_end),

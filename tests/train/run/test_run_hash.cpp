@@ -7,6 +7,7 @@
 #include "src/base/hash.h"
 #include "src/train/record/run_hash.h"
 #include "src/train/run/trainer.h"
+#include "src/train/step/global_batch.h"
 #include "train/run_files.h"
 
 namespace lft::run_hash_test {
