@@ -1,3 +1,4 @@
+#include "src/io/image.h"
 #include "src/train/inputs/preflight.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+#include "src/io/file_handle.h"
 #include "src/train/inputs/run_data.h"
 
 #include <sys/stat.h>

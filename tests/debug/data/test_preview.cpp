@@ -5,6 +5,7 @@
 #include "src/data/loader.h"
 #include "src/debug/data/preview.h"
 #include "src/hf/model_dir.h"
+#include "src/io/image.h"
 #include "support/expect_error.h"
 
 namespace lft::preview_test {
