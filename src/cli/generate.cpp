@@ -16,6 +16,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/infer.h"
 #include "src/data/encode.h"
+#include "src/data/encoded_image.h"
 #include "src/infer/answer_text.h"
 #include "src/infer/stop_strings.h"
 #include "src/io/files.h"
@@ -127,7 +128,7 @@ bool take_image(const std::string& line, const InferModel& infer, bool terminal,
     notice("no such file: " + file);
     return true;
   }
-  if (terminal) data::read_fitted(io::FileHandle::open_to_read(file), infer.encode);
+  if (terminal) data::EncodedImage(io::FileHandle::open_to_read(file), infer.encode).fit();
   talk.images.push_back(file);
   ++talk.unseen;
   return true;

@@ -11,6 +11,7 @@
 #include "src/cli/command_line.h"
 #include "src/cli/outputs.h"
 #include "src/data/dataset.h"
+#include "src/data/encode_options.h"
 #include "src/infer/generate.h"
 #include "src/text/tokenizer.h"
 #include "src/train/machine/precision.h"

@@ -5,6 +5,7 @@
 #include "src/base/parallel.h"
 #include "src/cli/commands.h"
 #include "src/cli/recipe_args.h"
+#include "src/data/prepared_write.h"
 #include "src/io/files.h"
 #include "src/train/inputs/recipe_encoding.h"
 
@@ -45,9 +46,9 @@ void write_indexes(const recipe::Recipe& recipe) {
         data::open_dataset(path, image_root.empty() ? recipe.data.image_root : image_root,
                            *tokenizer, options, {.kept = {}, .lengths = true});
     dataset->measure(all_cores());
-    dataset->keep_index(path + data::kIndexBeside);
+    dataset->keep_index(path + data::kIndexSuffix);
     print_line("indexed " + std::to_string(dataset->size()) + " samples: " + path +
-               data::kIndexBeside + ".*");
+               data::kIndexSuffix + ".*");
   }
 }
 

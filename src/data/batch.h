@@ -1,11 +1,11 @@
-// From samples to what the model reads: padded or packed.
+// Samples to a batch, padded or packed.
 #pragma once
 #include <cstdint>
 #include <vector>
 
 #include "models/family/batch.h"
-#include "src/data/batch.h"
-#include "src/data/dataset.h"
+#include "src/data/encode_options.h"
+#include "src/data/store/sample.h"
 
 namespace lft::data {
 
@@ -13,24 +13,24 @@ namespace lft::data {
 /// processor does: (x - 255 mean) / (255 std).
 family::Batch collate(const std::vector<Sample>& samples, const EncodeOptions& options,
                       at::Device device);
-/// The same without padding: all samples after each other in one row. Where they are fewer than
+/// The same without padding: all samples are concatenated in one row. Where they have fewer than
 /// `fill_to` positions, sequences of pad tokens follow, each of at most options.max_tokens, without
-/// a label.
+/// labels.
 family::Batch pack(const std::vector<Sample>& samples, const EncodeOptions& options,
                    at::Device device, int64_t fill_to = 0);
 
-/// How the samples of a run become what the model reads of them.
+/// How the batches of a run are made of its samples.
 struct BatchLayout {
   EncodeOptions encode;
   at::Device device = at::kCPU;
   bool packed = false;  // train.max_tokens_per_step: no padding
-  int64_t fill_up = 0;  // packed: filled up to one of a few sizes, at most this one; 0: not
+  int64_t fill_up = 0;  // packed: padded to one of a few sizes, at most this one; 0: not padded
 };
-/// pack() or collate(), as the layout says; pixels are on their way to the device.
+/// pack() or collate(), as the layout says; the copy of the pixels to the device is asynchronous.
 family::Batch make_batch(const BatchLayout& layout, const std::vector<Sample>& samples);
 
-/// Positions that a packed micro-batch of `tokens` is filled up to: one of at most 32 sizes up to
-/// `most`, and no less.
+/// The number of positions that a packed micro-batch of `tokens` is padded to: one of at most 32
+/// sizes up to `most`.
 int64_t filled_tokens(int64_t tokens, int64_t most);
 
 }  // namespace lft::data

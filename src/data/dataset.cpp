@@ -1,6 +1,8 @@
 #include "src/data/dataset.h"
 
 #include "src/base/hash.h"
+#include "src/data/dataset_joined.h"
+#include "src/data/lengths.h"
 #include "src/data/prepared.h"
 #include "src/data/row_dataset.h"
 #include "src/data/rows/row_reader.h"
@@ -8,6 +10,8 @@
 #include "src/io/files.h"
 
 namespace lft::data {
+
+SampleLength Dataset::length(int64_t index) const { return sample_length(get(index)); }
 
 int64_t Dataset::images_of(int64_t index) const {
   return static_cast<int64_t>(row(index).images.size());
@@ -20,9 +24,9 @@ bool Dataset::any_image() const {
   return false;
 }
 
-uint64_t Dataset::said(int64_t index) const {
-  const Row said = row(index);
-  return said.messages().empty() ? 0 : said_hash(said_text(said));
+uint64_t Dataset::row_hash(int64_t index) const {
+  const Row content = row(index);
+  return content.messages().empty() ? 0 : row_content_hash(row_content(content));
 }
 
 const std::vector<ImageFile>& Dataset::image_files() const {

@@ -1,11 +1,10 @@
-// Several data sets one after the other as one of their own.
+#include "src/data/dataset_joined.h"
 
 #include <algorithm>
 #include <mutex>
 #include <stdexcept>
 
 #include "src/base/hash.h"
-#include "src/data/dataset.h"
 
 namespace lft::data {
 namespace {
@@ -58,9 +57,9 @@ class JoinedDataset : public Dataset {
   bool any_image() const override {
     return std::ranges::any_of(parts_, [](const auto& part) { return part->any_image(); });
   }
-  uint64_t said(int64_t index) const override {
+  uint64_t row_hash(int64_t index) const override {
     const Place at = row_at(index);
-    return at.part->said(at.number);
+    return at.part->row_hash(at.number);
   }
   std::vector<int32_t> image_numbers(int64_t index) const override {
     const Place at = row_at(index);

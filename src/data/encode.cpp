@@ -5,15 +5,13 @@
 
 #include "src/base/errors.h"
 #include "src/base/text.h"
-#include "src/data/rows/row_images.h"
+#include "src/data/encoded_image.h"
 #include "src/data/rows/row_marks.h"
 #include "src/io/files.h"
 #include "src/text/chat/labels.h"
 
 namespace lft::data {
 namespace {
-
-constexpr int64_t kIgnore = -100;
 
 [[noreturn]] void refuse_row(const Row& row, const std::string& what, const std::string& found,
                              const std::string& expected, const std::string& next) {
@@ -26,8 +24,8 @@ int64_t total_runs(const std::vector<family::ImagePlan>& images) {
   return runs;
 }
 
-/// The text that replaces an image's placeholder: what the model's processor makes of the image,
-/// without the tokens around it where the template writes them itself.
+/// The text that replaces the placeholder of an image: that of its plan, without the tokens around
+/// it where the template writes them itself.
 std::string written_out(const family::ImagePlan& image, const EncodeOptions& options) {
   if (!options.chat->bare_placeholders()) return image.text;
   const family::Family& family = *options.config.family;
@@ -36,7 +34,7 @@ std::string written_out(const family::ImagePlan& image, const EncodeOptions& opt
   return image.text.substr(before, image.text.size() - (mark.size() - inner.size()));
 }
 
-/// The text with its images written out; the spans move along.
+/// Replaces the placeholders of images by their texts and moves the spans.
 void write_out_images(text::Rendered& rendered, const std::vector<family::ImagePlan>& images,
                       const EncodeOptions& options) {
   for (size_t i = images.size(); i-- > 0;) {
@@ -60,8 +58,8 @@ std::vector<text::ByteRange> ranges_of(const std::vector<text::Rendered::Span>& 
   return ranges;
 }
 
-/// Special tokens are the template's to write: in the data's own words they end turns, or make
-/// others.
+/// Finds special tokens in the words of the data. Only the template should write them: they end
+/// turns or begin others.
 void look_for_special(const Row& row, const text::Tokenizer& tokenizer,
                       const EncodeOptions& options, EncodedText& text) {
   auto given = text.rendered.given.begin();
@@ -82,7 +80,7 @@ void look_for_special(const Row& row, const text::Tokenizer& tokenizer,
   }
 }
 
-/// Placeholders for images that are tokens elsewhere and words here.
+/// Refuses placeholders for images that are no tokens of this tokenizer.
 void check_token_marks(const Row& row, const text::Tokenizer& tokenizer,
                        const EncodeOptions& options) {
   if (options.count_unknown) return;  // they are counted where rows are read
@@ -96,32 +94,26 @@ void check_token_marks(const Row& row, const text::Tokenizer& tokenizer,
   }
 }
 
-/// Without what the tokenizer puts around a text: the template wrote its BOS itself, as
-/// transformers' processors look for.
+/// Drops the tokens that the tokenizer adds around a text: the template wrote the BOS itself, which
+/// transformers' processors detect as well.
 void drop_put_in(std::vector<text::Token>& tokens) {
   std::erase_if(tokens, [](const text::Token& token) { return token.begin == token.end; });
 }
 
-/// What the model sees of the file that `open` gives; an error of either names the row.
-template <typename Open>
-PixelImage fit_named(const Row& row, const EncodeOptions& options, const std::string& next,
-                     const Open& open) {
-  try {
-    return read_fitted(open(), options, row.images.size());
-  } catch (const Error& error) {
-    throw_image_error(row, error, next);
-  }
-}
+struct FittedImages {
+  std::vector<family::ImagePlan> plans;
+  std::vector<PixelImage> pixels;
+};
 
-/// The pixels of an image have the positions that its header promised; else the row is named.
-void check_positions(const Row& row, const std::string& name, const PixelImage& image,
-                     const family::ImagePlan& plan) {
-  if (image.positions == plan.positions()) return;
-  refuse_row(
-      row, "an image's pixels are not of the size that its header says",
-      quote_text(name, 80) + ": pixels for " + std::to_string(image.positions) + " positions",
-      std::to_string(plan.positions()) + " positions, by the header",
-      "if the file was being written, start again; else save the image again and report it");
+/// Plans and decodes the images of a row.
+FittedImages fit_images(const Row& row, const std::string& image_root, const EncodeOptions& options,
+                        const std::string& next) {
+  FittedImages images;
+  for_each_image(row, image_root, options, next, [&](EncodedImage& image) {
+    images.plans.push_back(image.plan());
+    images.pixels.push_back(image.fit());
+  });
+  return images;
 }
 
 }  // namespace
@@ -146,7 +138,7 @@ void check_marks(const Row& row) {
                  message.role == "assistant" ? "<image> in an answer"
                  : message.role == "system"  ? "<image> in a system text"
                                              : "<image> in a tool's message",
-                 quote_text(message.text, 80), "images in questions only", kMendRow);
+                 quote_text(message.text, 80), "images in questions only", kFixRow);
   }
   if (marks == images) return;
   const std::string next =
@@ -170,25 +162,17 @@ std::vector<family::ImagePlan> plans_of(const std::vector<PixelImage>& images,
   return plans;
 }
 
+std::vector<family::ImagePlan> fixed_plans(size_t count, const EncodeOptions& options) {
+  const family::ImageShape shape = options.images->fixed_shape().value();
+  return std::vector(count, options.images->plan({.width = shape.width, .height = shape.height}));
+}
+
 std::vector<family::ImagePlan> plan_images(const Row& row, const std::string& image_root,
                                            const EncodeOptions& options) {
+  if (options.images->fixed_shape()) return fixed_plans(row.images.size(), options);
   std::vector<family::ImagePlan> plans;
-  if (const auto fixed = options.images->fixed_shape()) {
-    const family::ImagePlan plan =
-        options.images->plan({.width = fixed->width, .height = fixed->height});
-    plans.assign(row.images.size(), plan);
-    return plans;
-  }
-  for (const std::string& name : row.images) {
-    try {
-      const io::FileHandle file =
-          open_row_image(row, name, image_root, options.image_limits.follow_symlinks);
-      plans.push_back(options.images->of_row(row.images.size())
-                          .plan(upright_size(read_header_of(file, options.image_limits))));
-    } catch (const Error& error) {
-      throw_image_error(row, error, kMendImage);
-    }
-  }
+  for_each_image(row, image_root, options, kFixImage,
+                 [&](const EncodedImage& image) { plans.push_back(image.plan()); });
   return plans;
 }
 
@@ -258,7 +242,7 @@ Sample expand_images(const EncodedText& text, const Row& row,
                supervised = text.supervised[i] && !is_image && i > 0;
     for (int64_t copies = is_image ? *run++ : 1; copies > 0; --copies) {
       sample.input_ids.push_back(id);
-      sample.labels.push_back(supervised ? id : kIgnore);
+      sample.labels.push_back(supervised ? id : kIgnoreIndex);
     }
   }
   return sample;
@@ -279,32 +263,27 @@ void truncate_sample(Sample& sample, const Row& row, const std::vector<family::I
                "at most data.max_tokens = " + std::to_string(options.max_tokens),
                "raise data.max_tokens (the model has " +
                    std::to_string(options.config.text.max_positions) +
-                   " positions) or shorten what stands before the image");
+                   " positions) or shorten the text before the image");
   }
   sample.input_ids.resize(static_cast<size_t>(options.max_tokens));
   sample.labels.resize(static_cast<size_t>(options.max_tokens));
 }
 
-int64_t Sample::supervised() const {
-  return std::count_if(labels.begin(), labels.end(),
-                       [](int64_t label) { return label != kIgnore; });
-}
-
 Sample encode_row(const Row& row, const std::string& image_root, const text::Tokenizer& tokenizer,
                   const EncodeOptions& options) {
   check_marks(row);
-  const std::vector<family::ImagePlan> images =
-      plan_images(row, image_root.empty() ? "." : image_root, options);
-  Sample sample = expand_images(encode_text(row, images, tokenizer, options), row, images, options);
-  truncate_sample(sample, row, images, options);
-  for (const std::string& name : row.images) {
-    const auto open = [&] {
-      return open_row_image(row, name, image_root.empty() ? "." : image_root,
-                            options.image_limits.follow_symlinks);
-    };
-    sample.images.push_back(fit_named(row, options, kMendImage, open));
-    check_positions(row, name, sample.images.back(), images[sample.images.size() - 1]);
-  }
+  const bool fixed = options.images->fixed_shape().has_value();
+  const auto fit = [&] {
+    return fit_images(row, image_root.empty() ? "." : image_root, options, kFixImage);
+  };
+  FittedImages images;
+  if (!fixed) images = fit();  // the text depends on their sizes
+  if (fixed) images.plans = fixed_plans(row.images.size(), options);
+  Sample sample =
+      expand_images(encode_text(row, images.plans, tokenizer, options), row, images.plans, options);
+  truncate_sample(sample, row, images.plans, options);
+  if (fixed) images = fit();
+  sample.images = std::move(images.pixels);
   return sample;
 }
 
@@ -333,25 +312,24 @@ Sample encode_prompt(const Row& prompt, const text::Tokenizer& tokenizer,
                      const EncodeOptions& options) {
   check_marks(prompt);
   text::Rendered rendered = render_row(prompt, options, /*generate=*/true);
-  const std::vector<family::ImagePlan> images = plan_images(prompt, "", options);
+  const bool fixed = options.images->fixed_shape().has_value();
+  const auto fit = [&] {
+    return fit_images(prompt, "", options, "name an image file that is whole and can be read");
+  };
+  FittedImages images;
+  if (!fixed) images = fit();  // the text depends on their sizes
+  if (fixed) images.plans = fixed_plans(prompt.images.size(), options);
   Sample sample =
-      expand_images(encode_rendered(prompt, std::move(rendered), images, tokenizer, options),
-                    prompt, images, options);
+      expand_images(encode_rendered(prompt, std::move(rendered), images.plans, tokenizer, options),
+                    prompt, images.plans, options);
   sample.labels.clear();
   const int64_t length = static_cast<int64_t>(sample.input_ids.size()),
                 positions = options.config.text.max_positions;
   if (length > positions)
     refuse_row(prompt, "the prompt is longer than the model's positions", std::to_string(length),
                std::to_string(positions), "shorten the prompt");
-  for (const std::string& name : prompt.images) {
-    const auto open = [&] {
-      return comes_with_row(name) ? open_row_image(prompt, name, "", false)
-                                  : io::FileHandle::open_to_read(name);
-    };
-    sample.images.push_back(
-        fit_named(prompt, options, "name an image file that is whole and can be read", open));
-    check_positions(prompt, name, sample.images.back(), images[sample.images.size() - 1]);
-  }
+  if (fixed) images = fit();
+  sample.images = std::move(images.pixels);
   return sample;
 }
 

@@ -1,12 +1,11 @@
-// What a model directory says about turning rows into samples: processor numbers, chat template,
-// end token, image token, limits.
+#include "src/data/encode_options.h"
+
 #include <algorithm>
 #include <optional>
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/text.h"
-#include "src/data/encode.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
 #include "src/text/chat/family_templates.h"
@@ -20,8 +19,8 @@ namespace {
 constexpr char kAlphaWhite[] = "white";
 constexpr char kItsOwnFile[] = "take the file that came with the model";
 
-/// The image processor's object and the file it stands in: nested in processor_config.json
-/// (transformers 5) before preprocessor_config.json. Null where there is neither.
+/// The image processor's settings and the file that contains them: processor_config.json
+/// (transformers 5), or preprocessor_config.json. Null where there is neither.
 io::Json image_processor(const std::string& model_dir, std::string* where) {
   *where = model_dir + "/processor_config.json";
   if (io::path_exists(*where)) {
@@ -72,7 +71,7 @@ void check_tokenizer(const std::string& model_dir, const family::ModelConfig& co
   }
 }
 
-/// kUsage for what is neither a name nor looks like a file.
+/// kUsage unless `name` is a known name or looks like a file.
 void check_template(const std::string& name) {
   const std::vector<std::string> names = template_names();
   if (name.empty() || name == "auto" || std::ranges::find(names, name) != names.end() ||

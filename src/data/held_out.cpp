@@ -27,9 +27,9 @@ class RowGroups {
     const std::vector<uint64_t> files = file_keys(dataset);
     for (size_t i = 0; i < parent_.size(); ++i) {
       const auto row = static_cast<int64_t>(i);
-      const uint64_t said = dataset.said(row);
-      if (said == 0) continue;  // it cannot be read
-      join(said_first_, said, i);
+      const uint64_t hash = dataset.row_hash(row);
+      if (hash == 0) continue;  // it cannot be read
+      join(content_first_, hash, i);
       if (files.empty() && dataset.images_of(row) > 0) {
         for (const std::string& name : dataset.row(row).images) join(image_first_, key_of(name), i);
       }
@@ -76,7 +76,7 @@ class RowGroups {
   }
 
   std::vector<size_t> parent_;
-  First said_first_, image_first_;
+  First content_first_, image_first_;
 };
 
 class RowSelection : public Dataset {
@@ -94,7 +94,7 @@ class RowSelection : public Dataset {
   Row row(int64_t index) const override { return whole_->row(at(index)); }
   void measure(int64_t workers) const override { whole_->measure(workers); }
   int64_t images_of(int64_t index) const override { return whole_->images_of(at(index)); }
-  uint64_t said(int64_t index) const override { return whole_->said(at(index)); }
+  uint64_t row_hash(int64_t index) const override { return whole_->row_hash(at(index)); }
   std::vector<int32_t> image_numbers(int64_t index) const override {
     return whole_->image_numbers(at(index));
   }
@@ -139,7 +139,7 @@ std::vector<int64_t> held_out_rows(const Dataset& dataset, double share, uint64_
     refuse(ErrorKind::kInput, "no part of the rows can be held out", "data.eval_share",
            std::to_string(wanted) + " of " + std::to_string(dataset.size()) +
                " rows wanted; up to " + std::to_string(largest) + " share images or say the same",
-           "rows on both sides, and none that share an image on two",
+           "at least one row in each split, and no image in both",
            "change data.eval_share, or name a file of held-out rows in data.eval");
   }
   std::ranges::sort(rows);

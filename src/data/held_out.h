@@ -1,4 +1,4 @@
-// A share of a data set's rows held out from training, chosen by a seed.
+// Splits a data set into rows for training and rows for evaluation, by a seed.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,25 +9,25 @@
 
 namespace lft::data {
 
-/// The rows to evaluate on, by index, in order: about `share` of them, never more, at least one
-/// row each on both sides. Rows that show an image of one another, or say the same, stay together.
-/// A function of rows, share and seed. kInput where no such part can be cut.
+/// The indices of the rows to evaluate on, in order: at most `share` of all rows, and at least one
+/// row in each split. Rows that share an image or have the same content are in the same split. The
+/// result is a function of rows, share and seed. kInput where no such split exists.
 std::vector<int64_t> held_out_rows(const Dataset& dataset, double share, uint64_t seed);
 
-/// Some rows of a data set as one of their own. Its hash is of the whole and of which rows these
-/// are.
+/// Some rows of a data set as a separate data set. Its hash covers the whole data set and the
+/// selection.
 std::unique_ptr<Dataset> select_rows(std::shared_ptr<const Dataset> whole,
                                      std::vector<int64_t> rows);
-/// The same of a data set that outlives it.
+/// The same for a data set that outlives the result.
 std::unique_ptr<Dataset> select_rows(const Dataset& whole, std::vector<int64_t> rows);
 
-/// A data set in two.
+/// Both splits of a data set.
 struct HeldOut {
   std::unique_ptr<Dataset> train, eval;
 };
 HeldOut hold_out(std::shared_ptr<const Dataset> whole, double share, uint64_t seed);
 
-/// One JSON line a row, with its id and its place in the file.
+/// One JSON line per row, with its id and its position in the file.
 std::string row_list(const Dataset& dataset);
 
 }  // namespace lft::data

@@ -6,34 +6,25 @@
 #include "kernels/common/error.h"
 #include "src/base/parallel.h"
 #include "src/data/encode.h"
-#include "src/data/rows/row_images.h"
+#include "src/data/encoded_image.h"
 #include "src/data/store/data_changed.h"
 
 namespace lft::data {
 namespace {
 
-/// What each image of a row becomes, by its header; `length` has what they cost.
-std::vector<family::ImagePlan> look_at_images(const Row& row, const std::string& root,
+/// The plan of each image of a row, by its header; `length` has what they cost.
+std::vector<family::ImagePlan> measure_images(const Row& row, const std::string& root,
                                               const EncodeOptions& options, SampleLength& length) {
-  const io::ImageLimits& limits = options.image_limits;
-  const family::ImageProcessor& processor = options.images->of_row(row.images.size());
   std::vector<family::ImagePlan> plans;
-  for (const std::string& name : row.images) {
-    try {
-      const io::FileHandle file = open_row_image(row, name, root, limits.follow_symlinks);
-      const io::ImageHeader header = read_header_of(file, limits);
-      plans.push_back(processor.plan(upright_size(header)));
-      length.add_image(plans.back());
-      length.reading = std::max(length.reading,
-                                read_bytes(header, static_cast<int64_t>(file.size()), processor));
-    } catch (const Error& error) {
-      throw_image_error(row, error, kMendImage);
-    }
-  }
+  for_each_image(row, root, options, kFixImage, [&](const EncodedImage& image) {
+    plans.push_back(image.plan());
+    length.add_image(image.plan());
+    length.reading = std::max(length.reading, image.fit_bytes());
+  });
   return plans;
 }
 
-/// Of all workers: whichever comes first, the error kept is that of the first sample.
+/// Counts the bad samples of all workers and keeps the error of the first sample by index.
 class BadCount {
  public:
   void add(int64_t index, const Error& error) {
@@ -70,14 +61,13 @@ SampleLength row_length(const Row& row, const std::string& image_root,
   const std::string root = image_root.empty() ? "." : image_root;
   const bool fixed = options.images->fixed_shape().has_value();
   SampleLength of_images;
-  std::vector<family::ImagePlan> plans;
-  const auto look = [&] { plans = look_at_images(row, root, options, of_images); };
-  if (!fixed) look();  // what the text becomes depends on them
-  const std::vector<family::ImagePlan> images = fixed ? plan_images(row, root, options) : plans;
+  const std::vector<family::ImagePlan> images =
+      fixed ? fixed_plans(row.images.size(), options)
+            : measure_images(row, root, options, of_images);  // the text depends on them
   Sample sample = expand_images(encode_text(row, images, tokenizer, options), row, images, options);
   const int64_t whole = sample.supervised();
   truncate_sample(sample, row, images, options);
-  if (fixed) look();
+  if (fixed) measure_images(row, root, options, of_images);
   SampleLength length = of_images;
   length.tokens = static_cast<int32_t>(sample.input_ids.size());
   length.supervised = static_cast<int32_t>(sample.supervised());
@@ -97,8 +87,6 @@ SampleLength sample_length(const Sample& sample) {
   }
   return length;
 }
-
-SampleLength Dataset::length(int64_t index) const { return sample_length(get(index)); }
 
 std::vector<SampleLength> measure_lengths(const Dataset& dataset, int64_t workers,
                                           BadSamples* bad) {

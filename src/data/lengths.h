@@ -1,4 +1,4 @@
-// How long every sample of a dataset is, without decoding a pixel.
+// The lengths of the samples of a data set, without decoding a pixel.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -6,20 +6,24 @@
 
 #include "kernels/common/error.h"
 #include "src/data/dataset.h"
+#include "src/data/encode_options.h"
 
 namespace lft::data {
 
-/// The samples that cannot be read, as far as measuring looks at them.
+/// The samples that cannot be read, as far as measuring finds them.
 struct BadSamples {
   int64_t count = 0, first = -1;  // first: dataset index
   std::optional<Error> error;     // of the first
 };
 
-/// Of a sample that is there: `cut` and `reading` are not known, 0.
+/// The length of the sample that encode_row() would return; images are opened, not decoded.
+SampleLength row_length(const Row& row, const std::string& image_root,
+                        const text::Tokenizer& tokenizer, const EncodeOptions& options);
+/// The length of a sample; `cut` and `reading` are not known and 0.
 SampleLength sample_length(const Sample& sample);
 
-/// By dataset index, on `workers` threads (at least one). A bad sample measures 0 tokens:
-/// data.on_bad_sample says what becomes of it.
+/// Lengths by dataset index, measured on `workers` threads (at least one). A bad sample has 0
+/// tokens; data.on_bad_sample decides how it is treated.
 std::vector<SampleLength> measure_lengths(const Dataset& dataset, int64_t workers,
                                           BadSamples* bad = nullptr);
 

@@ -24,7 +24,7 @@ bool MicroBatchCutter::starts_micro_batch(int64_t place, int64_t tokens) {
   return starts;
 }
 
-/// A step's places in the epoch's order, as far as they are known before its samples are read.
+/// The places of a step in the order of its epoch that are known before its samples are read.
 struct StepCut {
   Range places;                      // that this loader gives, from the step's first on
   std::vector<int64_t> starts = {};  // where all its micro-batches begin; empty: found by reading
@@ -58,7 +58,7 @@ StepCut share_of_step(const LoaderOptions& options, std::span<const int64_t> ord
 
 }  // namespace
 
-/// A place in the endless stream of samples, filled by whoever takes it.
+/// A place in the endless stream of samples, filled by the worker that takes it.
 struct Slot {
   int64_t index = 0;
   bool done = false;
@@ -114,7 +114,7 @@ struct Loader::State {
 
   bool has_room() const { return queue.size() < capacity && cuts.size() < kMostCuts; }
 
-  /// Of which this rank may have no sample. The caller holds the mutex.
+  /// Begins a step, of which this rank may have no sample. The caller has locked the mutex.
   void begin_step() {
     if (const int64_t epoch = ahead / steps_per_epoch; order_epoch != epoch) {
       order.emplace(options, dataset.size(), epoch);
@@ -129,8 +129,8 @@ struct Loader::State {
     ++ahead;
   }
 
-  /// The next place of the stream; null where the step that was begun has none. The caller holds
-  /// the mutex.
+  /// The next place of the stream; null where the current step has none. The caller has locked the
+  /// mutex.
   std::shared_ptr<Slot> take() {
     if (open.size() == 0) begin_step();
     if (open.size() == 0) return nullptr;
@@ -192,7 +192,7 @@ struct Loader::State {
     return slot;
   }
 
-  /// Of the next step.
+  /// The cut of the next step.
   StepCut pop_cut() {
     std::unique_lock lock(mutex);
     if (threads.empty()) begin_step();
@@ -224,8 +224,8 @@ struct Loader::State {
 
 Loader::Loader(const Dataset& dataset, LoaderOptions options, int64_t first_step) {
   if (dataset.size() < 1) {
-    refuse(ErrorKind::kInput, "the dataset holds no sample", {}, {}, {},
-           "name data that holds one");
+    refuse(ErrorKind::kInput, "the data set has no samples", {}, {}, {},
+           "use data that has samples");
   }
   if (options.lengths && static_cast<int64_t>(options.lengths->size()) != dataset.size()) {
     throw Error(ErrorKind::kInternal, "there is not one length for each sample");

@@ -1,8 +1,9 @@
+#include "src/data/loader_order.h"
+
 #include <algorithm>
 #include <numeric>
 
 #include "src/base/hash.h"
-#include "src/data/loader.h"
 
 namespace lft::data {
 namespace {

@@ -1,4 +1,5 @@
-// What `lft prepare` writes: samples and images are streamed into shards, index.json comes last.
+#include "src/data/prepared_write.h"
+
 #include <filesystem>
 #include <map>
 #include <unordered_map>
@@ -24,8 +25,8 @@ class ShardWriter {
         kind_(std::move(kind)),
         shard_bytes_(shard_bytes),
         shard_(numbers) {}
-  void add(std::span<const uint8_t> bytes, std::span<const int64_t> beside) {
-    shard_.add(bytes, beside);
+  void add(std::span<const uint8_t> bytes, std::span<const int64_t> numbers) {
+    shard_.add(bytes, numbers);
     if (shard_.bytes() >= shard_bytes_) flush();
   }
   io::Json finish() {
@@ -124,8 +125,8 @@ class PreparedWriter {
     hash.update(image.chw.data(), image.chw.size());
     return hash.hex();
   }
-  void put(const StoredSample& sample, std::vector<int64_t> beside) {
-    samples_.add(pack_sample(sample), beside);
+  void put(const StoredSample& sample, std::vector<int64_t> numbers) {
+    samples_.add(pack_sample(sample), numbers);
     ++rows_;
   }
 

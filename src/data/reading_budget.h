@@ -1,5 +1,5 @@
-// How many bytes threads may hold together for images that they decode: what the memory plan counts
-// is then what is taken.
+// Limits the memory of all threads that decode images, so that it is at most what the memory plan
+// counts.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace lft::data {
 
-/// Unlimited until allow() says a number. First come, first served; an image that needs more than
-/// all is read when no other one is. Thread-safe.
+/// Unlimited until allow() is called. Requests are served in their order; an image that needs more
+/// than the whole budget is decoded while no other image is. Thread-safe.
 class ReadingBudget {
  public:
-  /// Bytes of the budget, until it dies.
+  /// Takes bytes of the budget during its lifetime.
   class Share {
    public:
     Share(ReadingBudget& budget, int64_t bytes);

@@ -7,6 +7,8 @@
 #include "src/base/hash.h"
 #include "src/base/parallel.h"
 #include "src/data/encode.h"
+#include "src/data/lengths.h"
+#include "src/data/prepared.h"
 #include "src/data/rows/row_images.h"
 #include "src/data/store/data_changed.h"
 
@@ -29,7 +31,7 @@ RowDataset::RowDataset(const DataFile& file, std::string image_root,
       tokenizer_(tokenizer),
       options_(std::move(options)),
       kept_(use.kept) {
-  kept_.push_back((file.shown.empty() ? file.path : file.shown) + kIndexBeside);
+  kept_.push_back((file.shown.empty() ? file.path : file.shown) + kIndexSuffix);
   LengthCollector lengths;
   const RowVisitor measure = [&](int64_t first, const std::vector<ReadRow>& rows) {
     std::vector<SampleLength> part;
@@ -42,8 +44,8 @@ RowDataset::RowDataset(const DataFile& file, std::string image_root,
                                                .open_questions = options_.open_questions},
                                       with_ending(kept_, kRowsEnding),
                                       use.lengths ? measure : RowVisitor(), file.shown);
-  index_->tell();
-  if (use.lengths && index_->made_anew()) lengths_.emplace(lengths.take());
+  index_->log_summary();
+  if (use.lengths && index_->was_created()) lengths_.emplace(lengths.take());
 }
 
 int64_t RowDataset::check(int64_t index) const {
@@ -57,7 +59,7 @@ Sample RowDataset::get(int64_t index) const {
   return encode_row(row(index), image_root_, tokenizer_, options_);
 }
 
-/// A bad row is looked at again: an image that was missing may be there now.
+/// A bad row is measured again: an image that was missing may exist now.
 SampleLength RowDataset::length(int64_t index) const {
   const auto bad = index_->bad().find(index);
   if (bad != index_->bad().end()) throw Error(bad->second);
@@ -68,7 +70,7 @@ SampleLength RowDataset::length(int64_t index) const {
   return row_length(row(index), image_root_, tokenizer_, options_);
 }
 
-/// Of a bad row, nothing.
+/// The length of a row; empty for a bad one.
 SampleLength RowDataset::measured(const ReadRow& read) const {
   if (read.bad) return {};
   try {
@@ -81,7 +83,7 @@ SampleLength RowDataset::measured(const ReadRow& read) const {
 
 /// Everything that decides a row's length: rows, rules, and the images by their sizes and times.
 std::string RowDataset::lengths_key() const {
-  constexpr int kOrientations = 2;  // how they are read: lengths of another are measured again
+  constexpr int kOrientations = 2;  // version of reading orientations: other lengths are stale
   io::Json key = sample_rules(options_);
   key["rows"] = index_->hash();
   key["orientations"] = kOrientations;

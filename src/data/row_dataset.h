@@ -1,10 +1,10 @@
-// The rows of a data file as a data set: found through their index, parsed and encoded when they
-// are asked for.
+// The rows of a data file as a data set: found through their index, parsed and encoded on demand.
 #pragma once
 #include <mutex>
 #include <optional>
 
 #include "src/data/dataset.h"
+#include "src/data/encode_options.h"
 #include "src/data/rows/row_index.h"
 #include "src/data/sources/data_files.h"
 #include "src/data/store/length_table.h"
@@ -26,7 +26,7 @@ class RowDataset : public Dataset {
   std::string hash() const override { return index_->hash(); }
   int64_t images_of(int64_t index) const override;
   bool any_image() const override;
-  uint64_t said(int64_t index) const override { return index_->said(check(index)); }
+  uint64_t row_hash(int64_t index) const override { return index_->row_hash(check(index)); }
   std::vector<int32_t> image_numbers(int64_t index) const override;
   int64_t image_names() const override { return index_->image_names(); }
   std::string image_name(int64_t number) const override { return index_->image_name(number); }

@@ -10,6 +10,7 @@
 
 #include "models/family/model.h"
 #include "src/data/dataset.h"
+#include "src/data/encode_options.h"
 #include "src/infer/non_finite.h"
 
 namespace lft::infer {

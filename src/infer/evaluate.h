@@ -9,6 +9,7 @@
 
 #include "models/family/family.h"
 #include "src/data/dataset.h"
+#include "src/data/encode_options.h"
 #include "src/infer/generate.h"
 #include "src/infer/metrics.h"
 #include "src/text/tokenizer.h"

@@ -5,6 +5,7 @@
 
 #include "models/family/family.h"
 #include "src/data/dataset.h"
+#include "src/data/encode_options.h"
 #include "src/infer/decoding.h"
 
 namespace lft::infer {

@@ -11,6 +11,7 @@
 #include "kernels/common/error.h"
 #include "models/family/family.h"
 #include "src/data/dataset.h"
+#include "src/data/encode_options.h"
 #include "src/text/tokenizer.h"
 
 namespace lft::infer {

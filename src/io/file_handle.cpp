@@ -20,12 +20,12 @@
 namespace lft::io {
 namespace {
 
-constexpr uint64_t kBeginsWriting = 64 << 20;  // bytes after which the disk may begin, so that
-                                               // sync() has little left to wait for
+constexpr uint64_t kBeginsWriting = 64 << 20;  // bytes after which writing to the disk begins, so
+                                               // that sync() is short
 
 constexpr uint64_t kMaxTransfer = 1u << 30;  // Linux moves at most 2 GiB - 4 KiB in a call
 
-/// What helps against an errno, whatever was to be done with the path.
+/// The advice for an errno of any operation on a path.
 std::string remedy(int code) {
   switch (code) {
     case EACCES:
@@ -184,7 +184,7 @@ void FileHandle::read_at(uint64_t offset, void* destination, uint64_t bytes) con
   const auto ends_early = [&](uint64_t found) {
     refuse(ErrorKind::kInput, "the file ends early", path_, std::to_string(found) + " bytes",
            std::to_string(std::max(expected_bytes_, offset + bytes)) + " bytes",
-           "it was cut while it was read: put it back whole");
+           "it was truncated while it was read: restore it");
   };
   const bool bounded = is_part_ || held_ != nullptr;
   if (bounded && (offset > expected_bytes_ || bytes > expected_bytes_ - offset)) ends_early(size());
@@ -216,7 +216,7 @@ void FileHandle::write(const void* data, uint64_t bytes) {
   not_begun_ += bytes;
   if (not_begun_ < kBeginsWriting) return;
   not_begun_ = 0;
-  sync_file_range(fd_, 0, 0, SYNC_FILE_RANGE_WRITE);  // what fails shows in sync()
+  sync_file_range(fd_, 0, 0, SYNC_FILE_RANGE_WRITE);  // sync() reports failures
 }
 
 void FileHandle::truncate(uint64_t bytes) {

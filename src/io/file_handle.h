@@ -1,4 +1,4 @@
-// An open file that reads and writes whole pieces: EINTR and short transfers are dealt with, every
+// An open file that reads and writes completely: EINTR and short transfers are handled, and every
 // failure is an lft::Error that names the file.
 #pragma once
 #include <cstdint>
@@ -10,22 +10,23 @@ namespace lft::io {
 class FileHandle {
  public:
   FileHandle() = default;
-  /// A regular file (opened O_NONBLOCK, then S_ISREG: a FIFO or device never hangs). kInput else.
+  /// Opens a regular file (O_NONBLOCK, then S_ISREG: a FIFO or device never hangs); otherwise
+  /// kInput.
   static FileHandle open_to_read(const std::string& path);
-  /// `name` in or below `folder`, which no link may lead out of: openat2(RESOLVE_BENEATH). Not open
-  /// where that cannot be told (an older kernel, a sandbox), is not so, or is no regular file: ask
-  /// image_path() then.
+  /// Opens `name` in or below `folder` without following symlinks out of it:
+  /// openat2(RESOLVE_BENEATH). Not open where that is not possible (an older kernel, a sandbox, a
+  /// symlink) or it is no regular file: use image_path() then.
   static FileHandle open_beneath(const std::string& folder, const std::string& name);
-  /// `bytes` bytes of a regular file from `offset` on, as a file of their own, which errors call
+  /// Opens `bytes` bytes of a regular file from `offset` on as a separate file, which errors call
   /// `name`.
   static FileHandle open_part(const std::string& path, uint64_t offset, uint64_t bytes,
                               const std::string& name);
   /// Bytes in memory as a file to read, which errors call `name`.
   static FileHandle of_bytes(const std::string& name, std::shared_ptr<const std::string> bytes);
-  /// Made or emptied. `expected_bytes`: the size it will have, for the message when the disk is
-  /// full.
+  /// Creates or truncates a file. `expected_bytes` is its final size, for the message when the disk
+  /// is full.
   static FileHandle create(const std::string& path, uint64_t expected_bytes);
-  /// Made where it is missing, kept where it is not; writes go to its end.
+  /// Opens or creates a file; writes go to its end.
   static FileHandle open_to_append(const std::string& path);
   FileHandle(FileHandle&& other) noexcept;
   FileHandle& operator=(FileHandle&& other) noexcept;
@@ -38,19 +39,19 @@ class FileHandle {
                uint64_t bytes) const;            // all of it: a short read is kInput
   void write(const void* data, uint64_t bytes);  // kResource
   void truncate(uint64_t bytes);                 // kResource
-  void sync();   // fsync; a failure is kResource and is never tried again (the kernel drops the
-                 // pages it could not write)
-  void close();  // errors that only show here are kResource
+  void sync();   // fsync; a failure is kResource and is never retried (the kernel drops the pages
+                 // that it could not write)
+  void close();  // errors that only appear here are kResource
 
  private:
   FileHandle(std::string path, int fd, uint64_t expected_bytes)
       : path_(std::move(path)), fd_(fd), expected_bytes_(expected_bytes) {}
   std::string path_;
   int fd_ = -1;
-  uint64_t expected_bytes_ = 0;  // when opened to read: the size it had
-  uint64_t not_begun_ = 0;       // bytes that were written since the disk was last asked to begin
-  uint64_t begin_ = 0;           // of a part
-  bool is_part_ = false;         // of so many bytes as are expected
+  uint64_t expected_bytes_ = 0;  // the size when it was opened to read
+  uint64_t not_begun_ = 0;       // bytes that were written since the last sync_file_range()
+  uint64_t begin_ = 0;           // the offset of a part
+  bool is_part_ = false;         // a part of expected_bytes_ bytes
   std::shared_ptr<const std::string> held_;
 };
 
@@ -58,7 +59,7 @@ class FileHandle {
 /// it names the bytes needed (where not 0) and free.
 [[noreturn]] void throw_io_error(const std::string& action, const std::string& path, int code,
                                  uint64_t needed_bytes = 0);
-/// The path from the root on, symlinks kept.
+/// The absolute path, without resolving symlinks.
 std::string rooted_path(const std::string& path);
 
 }  // namespace lft::io

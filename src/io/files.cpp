@@ -31,7 +31,7 @@ std::string tidy_path(const std::string& path) {
   return tidy;
 }
 
-/// Where the directory that gives way stands until it is deleted. A leftover there comes from a
+/// The path of a replaced directory until it is deleted. A leftover there comes from a
 /// crash, after which a newer one was written.
 std::string dead_name(const std::string& tidy) {
   return folder_of(tidy) + "/.dead-" + fs::path(tidy).filename().string();
@@ -67,7 +67,7 @@ void sync_tree(const std::string& path) {
   sync_dir(path);
 }
 
-/// Would replacing `old_dir` by `new_dir` lose a file that is not written anew?
+/// Whether replacing `old_dir` by `new_dir` would lose a file.
 bool holds_other_files(const std::string& old_dir, const std::string& new_dir) {
   for (const std::string& name : list_dir(old_dir)) {
     struct stat ignored {};

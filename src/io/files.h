@@ -1,5 +1,5 @@
-// Whole-file reads, durable writes and directories that appear at once or not at all. Every write
-// goes through libc by absolute path.
+// Whole-file reads, durable writes and atomically created directories. Every write goes through
+// libc by absolute path.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,15 +15,15 @@ std::string read_file(const std::string& path, uint64_t max_bytes = 1u << 30);
 /// Temporary file in the same folder, fsync, rename, fsync of the folder. kResource on failure,
 /// with bytes needed and free on ENOSPC.
 void write_file_atomic(const std::string& path, std::string_view text);
-/// Runs `fill(tmp_dir)` and renames tmp_dir (".tmp-<name>" beside it) to `path`; fsyncs files and
-/// folders. A directory already there gives way: it is deleted where the new one has a file for
-/// each of its names, else kept under a name that the warning says. When anything fails, the old
-/// one stays and tmp_dir goes.
+/// Runs `fill(tmp_dir)` and renames tmp_dir (".tmp-<name>" next to it) to `path`; fsyncs files and
+/// folders. An existing directory is replaced: it is deleted where the new one has a file for each
+/// of its names, otherwise kept under a name that a warning contains. When anything fails, the old
+/// one stays and tmp_dir is deleted.
 void write_dir_atomic(const std::string& path, const std::function<void(const std::string&)>& fill);
 void make_dirs(const std::string& path);
 /// Deletes a file or a whole tree; symlinks are deleted, not followed. Missing is no error.
 void remove_tree(const std::string& path);
-/// rename(2), then fsync of the folder that holds the new name. kResource on failure.
+/// rename(2), then fsync of the folder that contains the new name. kResource on failure.
 void rename_synced(const std::string& from, const std::string& to);
 void sync_dir(const std::string& path);
 std::vector<std::string> list_dir(

@@ -43,11 +43,11 @@ std::string image_path(const std::string& root, const std::string& name, bool fo
   if (is_inside(path, root)) return path;
   const std::optional<std::string> named = named_below(root, name);
   if (!named)
-    refuse_file("the image lies outside its folder", name, root,
+    refuse_file("the image is outside its folder", name, root,
                 "move it there, or set the image root to a folder above both");
   if (follow_symlinks) return absolute_path(*named);
-  refuse_file("a link leads the image outside its folder", name, root,
-              "set data.follow_symlinks: true if that is meant", path);
+  refuse_file("a symlink points to an image outside its folder", name, root,
+              "set data.follow_symlinks: true if that is intended", path);
 }
 
 FileHandle open_image(const std::string& root, const std::string& name, bool follow_symlinks) {

@@ -7,10 +7,10 @@
 
 namespace lft::io {
 
-/// Of the primary image. An AVIF as stored, with EXIF's number for what its properties irot and
-/// imir do; a HEIC as shown, which libheif crops and turns.
+/// The primary image. The size of an AVIF is as stored, with EXIF's number for its properties irot
+/// and imir; that of a HEIC is as shown, since libheif crops and turns it.
 struct BoxedImage {
-  bool is_avif = false;  // else HEIC
+  bool is_avif = false;  // otherwise HEIC
   int64_t width = 0, height = 0;
   int orientation = 1;
   bool has_alpha = false, has_exif = false, has_xmp = false;
@@ -18,7 +18,7 @@ struct BoxedImage {
 
 /// Whether the file begins with the brands of such an image.
 bool is_boxed_image(std::string_view bytes);
-/// Nothing where the boxes are cut, or name no size of a primary image.
+/// Empty where the boxes are cut or contain no size of a primary image.
 std::optional<BoxedImage> boxed_image(std::string_view bytes);
 
 }  // namespace lft::io

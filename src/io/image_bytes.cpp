@@ -21,7 +21,7 @@ enum TiffType : uint32_t {
   kFloat = 11,
   kDouble = 12,
 };
-/// The bytes of a value of each type, 0 of those that PIL passes over.
+/// The bytes of a value of each type, 0 for those that PIL ignores.
 constexpr std::array<uint32_t, 17> kTypeBytes = {0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8};
 
 int xmp_orientation(std::string_view xmp) {
@@ -65,7 +65,7 @@ std::optional<TiffEntry> find_entry(std::string_view tiff, uint32_t tag) {
   return std::nullopt;
 }
 
-/// What Python compares with 1 to 8; 0 where PIL has bytes or a text.
+/// The number that PIL compares with 1 to 8; 0 where it has bytes or a text.
 double first_number(const TiffEntry& entry, bool big) {
   const auto part = [&](uint64_t at, int size) {
     return number_at(entry.values, at, size, big).value_or(0);

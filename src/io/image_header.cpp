@@ -1,10 +1,11 @@
+#include "src/io/image_header.h"
+
 #include <algorithm>
 #include <optional>
 #include <string_view>
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
-#include "src/io/image.h"
 #include "src/io/image_boxes.h"
 #include "src/io/image_bytes.h"
 #include "src/io/image_kinds.h"
@@ -25,11 +26,11 @@ uint32_t need(Bytes bytes, uint64_t at, int size, bool big, const std::string& w
   const auto value = number_at(bytes, at, size, big);
   if (!value)
     bad_image(where, "the image is cut",
-              std::to_string(bytes.size()) + " bytes, and its header goes on");
+              std::to_string(bytes.size()) + " bytes, and its header continues");
   return *value;
 }
 
-/// What a PNG's chunks say of its orientation, by keyword, the last of each, as PIL keeps them.
+/// The texts of a PNG that may contain its orientation, the last of each keyword, as in PIL.
 struct PngTexts {
   std::optional<std::string> exif, raw_profile;
   std::string xmp;
@@ -38,7 +39,7 @@ struct PngTexts {
     if (exif) return orientation_of(*exif, xmp);
     return orientation_of(raw_profile ? decode_raw_profile(*raw_profile) : "", xmp);
   }
-  /// `data` of a chunk whose keyword is one of these.
+  /// Adds the data of a chunk with one of the keywords below.
   void add(const std::string& type, Bytes keyword, Bytes data) {
     std::string text(data);
     if (type == "zTXt") {
@@ -127,7 +128,7 @@ ImageHeader png_header(const ImageBytes& file, const std::string& where) {
                  colour = number_at(bytes, 25, 1, true).value_or(0);
   constexpr uint32_t kWithAlpha = 4;
   header.deep_grey = depth == 16 && colour == 0;
-  if (header.deep_grey) header.beside = 2;
+  if (header.deep_grey) header.decoder_bytes = 2;
   PngChunks chunks(file);
   chunks.read();
   header.orientation = chunks.orientation();
@@ -136,8 +137,8 @@ ImageHeader png_header(const ImageBytes& file, const std::string& where) {
   return header;
 }
 
-/// What libjpeg holds of a file of several scans: the coefficients of the whole image, two bytes
-/// each, in whole blocks. `frame` begins with its SOF's precision.
+/// The memory of libjpeg for a file of several scans: the coefficients of the whole image, two
+/// bytes each, in whole blocks. `frame` begins with the precision field of the SOF segment.
 int64_t coefficient_bytes(Bytes frame, const ImageHeader& header) {
   const auto byte = [&](uint64_t at) {
     return static_cast<int64_t>(number_at(frame, at, 1, true).value_or(0));
@@ -191,7 +192,7 @@ ImageHeader jpeg_header(Bytes bytes, const std::string& where) {
     if (marker == kApp1 && data.starts_with(kXmp)) xmp = data.substr(kXmp.size());
     at += std::max(length, 2u);
   }
-  if (many_scans) header.beside = coefficient_bytes(frame, header);
+  if (many_scans) header.decoder_bytes = coefficient_bytes(frame, header);
   header.orientation = orientation_of(exif, xmp);
   return header;
 }
@@ -220,25 +221,28 @@ void webp_size(Bytes bytes, const std::string& where, ImageHeader* header) {
   }
 }
 
-ImageHeader webp_header(Bytes bytes, const std::string& where) {
+ImageHeader webp_header(const ImageBytes& file, const std::string& where) {
+  const Bytes bytes = file.head;
   ImageHeader header{.kind = "webp", .width = 0, .height = 0};
   const uint64_t claimed = 8 + uint64_t{need(bytes, 4, 4, false, where)};
-  if (claimed > bytes.size())
-    bad_image(where, "the image is cut", std::to_string(bytes.size()) + " bytes",
+  if (claimed > file.size)
+    bad_image(where, "the image is cut", std::to_string(file.size) + " bytes",
               std::to_string(claimed) + " bytes");
   webp_size(bytes, where, &header);
   constexpr uint32_t kXmpFlag = 0x04, kExifFlag = 0x08, kAlphaFlag = 0x10, kAlphaBit = 1u << 28;
   const Bytes first = slice(bytes, 12, 4);
   const uint32_t flags = first == "VP8X" ? need(bytes, 20, 1, false, where) : 0;
-  Bytes exif, xmp;
+  std::string exif, xmp;
   for (uint64_t at = 12; at + 8 <= claimed;) {
-    const uint64_t length = need(bytes, at + 4, 4, false, where);
-    const Bytes type = slice(bytes, at, 4), data = slice(bytes, at + 8, length);
-    if (type == "EXIF" && exif.empty() && (flags & kExifFlag) != 0) exif = data;
-    if (type == "XMP " && xmp.empty() && (flags & kXmpFlag) != 0) xmp = data;
+    const std::string chunk(file.read(at, 8));
+    const uint64_t length = need(chunk, 4, 4, false, where);
+    const Bytes type = slice(chunk, 0, 4);
+    if (type == "EXIF" && exif.empty() && (flags & kExifFlag) != 0)
+      exif = file.read(at + 8, length);
+    if (type == "XMP " && xmp.empty() && (flags & kXmpFlag) != 0) xmp = file.read(at + 8, length);
     at += 8 + length + length % 2;
   }
-  header.beside = header.animated ? 12 : first == "VP8 " ? 3 : 8;
+  header.decoder_bytes = header.animated ? 12 : first == "VP8 " ? 3 : 8;
   header.transparent = (flags & kAlphaFlag) != 0 ||
                        (first == "VP8L" && (need(bytes, 21, 4, false, where) & kAlphaBit) != 0);
   header.orientation = orientation_of(exif, xmp);
@@ -261,8 +265,7 @@ ImageHeader bmp_header(Bytes bytes, const std::string& where) {
   return header;
 }
 
-/// Of a file that is cut after `bytes` an entry of its directory, or its XMP, may be
-/// missing.
+/// kInput where an entry of the directory, or the XMP, may be after the end of `file.head`.
 ImageHeader tiff_header(const ImageBytes& file, const std::string& where) {
   constexpr uint32_t kWidth = 256, kHeight = 257, kBits = 258, kSamples = 277, kExtraSamples = 338,
                      kXmp = 700;
@@ -283,7 +286,7 @@ ImageHeader tiff_header(const ImageBytes& file, const std::string& where) {
       .height = *height,
       .orientation = orientation_of(bytes, xmp.value_or(Bytes())),
       .transparent = samples == 4 ? tiff_tag(bytes, kExtraSamples).value_or(2) != 0 : samples == 2,
-      .beside = std::max<int64_t>(4, std::min(samples, kMostSamples) * ((bits + 7) / 8)),
+      .decoder_bytes = std::max<int64_t>(4, std::min(samples, kMostSamples) * ((bits + 7) / 8)),
       .deep_grey = bits == 16 && samples == 1};
 }
 
@@ -294,10 +297,10 @@ ImageHeader gif_header(Bytes bytes, const std::string& where) {
           .width = frame->canvas_width,
           .height = frame->canvas_height,
           .transparent = frame->transparent >= 0,
-          .beside = 1};
+          .decoder_bytes = 1};
 }
 
-/// An orientation in XMP counts where nothing else says one, as in PIL.
+/// An orientation in XMP is used where no other is given, as in PIL.
 ImageHeader boxed_header(const ImageBytes& file, const std::string& where) {
   std::optional<BoxedImage> image = boxed_image(file.head);
   if (!image) bad_image(where, "damaged AVIF or HEIC", "no size of an image in its header");
@@ -311,7 +314,7 @@ ImageHeader boxed_header(const ImageBytes& file, const std::string& where) {
           .height = image->height,
           .orientation = image->orientation,
           .transparent = image->has_alpha,
-          .beside = 10};
+          .decoder_bytes = 10};
 }
 
 ImageHeader pnm_header(Bytes bytes, const std::string& where) {
@@ -323,12 +326,12 @@ ImageHeader pnm_header(Bytes bytes, const std::string& where) {
           .deep_grey = fields->samples == 1 && fields->most > 255};
 }
 
-/// What its decoder holds is, but of a JPEG, told a pixel: no size is bounded yet.
+/// decoder_bytes is per pixel except for a JPEG: no size is bounded yet.
 ImageHeader any_header(const ImageBytes& file, const std::string& where) {
   const Bytes bytes = file.head;
   if (bytes.starts_with("\x89PNG\r\n\x1a\n")) return png_header(file, where);
   if (bytes.starts_with("\xff\xd8\xff")) return jpeg_header(bytes, where);
-  if (bytes.starts_with("RIFF") && slice(bytes, 8, 4) == "WEBP") return webp_header(bytes, where);
+  if (bytes.starts_with("RIFF") && slice(bytes, 8, 4) == "WEBP") return webp_header(file, where);
   if (bytes.starts_with("BM")) return bmp_header(bytes, where);
   if (bytes.starts_with(Bytes("II*\0", 4)) || bytes.starts_with(Bytes("MM\0*", 4)))
     return tiff_header(file, where);
@@ -355,7 +358,7 @@ ImageHeader read_image_header(const ImageBytes& file, const std::string& where,
                               const ImageLimits& limits) {
   ImageHeader header = any_header(file, where);
   if (header.kind == "png" && header.transparent && limits.alpha == Alpha::kWhite)
-    header.beside = 4;
+    header.decoder_bytes = 4;
   const std::string size = std::to_string(header.width) + " x " + std::to_string(header.height);
   if (header.width < 1 || header.height < 1)
     bad_image(where, "damaged " + header.kind + " image", "a size of " + size);
@@ -368,7 +371,7 @@ ImageHeader read_image_header(const ImageBytes& file, const std::string& where,
               "at most " + std::to_string(limits.max_pixels) + " pixels",
               "scale the image down, or raise data.max_pixels in the recipe");
   }
-  if (header.kind != "jpeg") header.beside *= header.width * header.height;
+  if (header.kind != "jpeg") header.decoder_bytes *= header.width * header.height;
   return header;
 }
 

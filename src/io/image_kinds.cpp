@@ -56,7 +56,7 @@ constexpr std::array kSignatures = {
     Signature{0, "PAR1", "a Parquet file"},
 };
 
-/// A TGA says what it is at its end, where it does.
+/// A TGA has its signature, if any, at its end.
 bool is_tga(Bytes bytes) {
   constexpr Bytes kFooter("TRUEVISION-XFILE.\0", 18);
   return bytes.ends_with(kFooter);

@@ -1,12 +1,12 @@
-// Formats that are known by their first bytes and not read, by name.
+// Names of unsupported formats by their first bytes.
 #pragma once
 #include <string>
 #include <string_view>
 
 namespace lft::io {
 
-/// Throws kInput: the name of the format, where these are the first bytes of a known one, else the
-/// bytes themselves.
+/// Throws kInput with the name of the format where these are the first bytes of a known one,
+/// otherwise with the bytes.
 [[noreturn]] void refuse_unread_kind(std::string_view bytes, const std::string& where);
 
 }  // namespace lft::io

@@ -161,7 +161,7 @@ auto as_file(Body body) {
   try {
     return body();
   } catch (const Error& error) {
-    throw advised(error, "mend the file at this place, or fetch it again from where it came");
+    throw advised(error, "fix the file at this place, or download it again");
   }
 }
 

@@ -17,22 +17,22 @@ struct JsonLimits {
 Json parse_json(std::string_view text, const std::string& where, JsonLimits limits = {});
 Json read_json_file(const std::string& path, JsonLimits limits = {});
 
-/// The text must be one object; each of its entries is handed over when it is complete and then
-/// forgotten, so memory stays flat. A key that comes twice at this outermost level comes twice to
-/// `take`, which must refuse it; inside an entry it is refused here.
+/// The text must be one object; each of its entries is passed to `take` when it is complete and
+/// then dropped, so memory stays flat. A duplicate key of this outermost level is passed twice, and
+/// `take` must refuse it; duplicates inside an entry are refused here.
 void parse_json_entries(std::string_view text, const std::string& where, JsonLimits limits,
                         const std::function<void(const std::string& key, Json value)>& take);
 
-/// Typed access that says what is wrong where: kInput "config.json: hidden_size: found -1, expected
-/// a whole number in [1, 65536]".
+/// Typed access with complete errors: kInput "config.json: hidden_size: found -1, expected a whole
+/// number in [1, 65536]".
 int64_t json_int(const Json& object, const std::string& key, int64_t low, int64_t high,
                  const std::string& where);
 double json_number(const Json& object, const std::string& key, const std::string& where);
 std::string json_string(const Json& object, const std::string& key, const std::string& where);
 bool json_bool(const Json& object, const std::string& key, const std::string& where);
 const Json& json_array(const Json& object, const std::string& key, const std::string& where);
-/// A value as a message shows it: its JSON text, cut; "an object", "an array of 3" for the big
-/// ones; invalid UTF-8 replaced.
+/// A value for a message: its truncated JSON text; "an object" or "an array of 3" for large ones;
+/// invalid UTF-8 is replaced.
 std::string describe_json(const Json& value);
 
 /// The text of a JSON or ordered JSON value; invalid UTF-8 is replaced. indent -1: one line.

@@ -1,5 +1,5 @@
-// Memory for large buffers that come and go: pages of their own, which the system has back at once.
-// malloc's arenas, one for each thread, would keep a buffer's hole, split by what is cut from it.
+// An allocator for large temporary buffers: separate pages, which are returned to the system at
+// once. In malloc's arenas, one for each thread, a freed buffer would stay as a fragmented hole.
 #pragma once
 #include <sys/mman.h>
 
@@ -8,7 +8,7 @@
 
 namespace lft::io {
 
-inline constexpr size_t kLargeBlock = 1 << 20;  // bytes; smaller ones are malloc's
+inline constexpr size_t kLargeBlock = 1 << 20;  // bytes; smaller blocks come from malloc
 
 template <class T>
 struct PageAllocator {

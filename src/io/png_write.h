@@ -1,5 +1,5 @@
-// RGB bytes as a PNG file, without compression and without a library: for small pictures in
-// reports.
+// RGB bytes as a PNG file, by zlib alone: for small pictures in reports, in builds without image
+// libraries too.
 #pragma once
 #include <string>
 

@@ -1,11 +1,11 @@
-// A run's folder (output_dir) given where one thing that the run wrote in it is meant.
+// Finds an output of a run where the folder of the run (output_dir) is given instead.
 #pragma once
 #include <string>
 
 namespace lft::io {
 
-/// Each returns `path` as it is, unless it lacks what it should hold and has it in the place where
-/// a run writes it.
+/// Each returns `path` unchanged, unless it lacks the expected files and contains them at the place
+/// where a run writes them.
 std::string adapter_folder(const std::string& path);  // <path>/adapter, or <path>/parts
 std::string model_folder(const std::string& path);    // <path>/model
 /// <path>/incidents/step-<n> or <path>/step-<n>, of the highest n; or eval-step-<n>, which is later

@@ -45,14 +45,14 @@ const DTypeRow& row_of(DType dtype) {
          "copy or download the file again");
 }
 
-/// What people give instead of a safetensors file, told from its first bytes.
+/// The kind of a file that is given instead of a safetensors file, by its first bytes.
 void refuse_other_formats(const std::string& path, const std::string& head) {
   if (head.starts_with("PK\x03\x04") || head.starts_with("\x80\x02")) {
     refuse(ErrorKind::kInput, "a PyTorch pickle, which can run code when it is loaded, is not read",
            path, {}, "a safetensors file", "convert to safetensors");
   }
   if (head.starts_with("version "))
-    bad_file(path, "this is a Git LFS pointer, not the file it stands for");
+    bad_file(path, "this is a Git LFS pointer, not the file it points to");
   if (head.starts_with("<!") || head.starts_with("<h") || head.starts_with("<H"))
     bad_file(path, "this is a web page");
 }
@@ -261,7 +261,8 @@ void SafetensorsFile::read_range(const TensorInfo& tensor, uint64_t begin, uint6
   const auto* bad =
       std::find_if(values, values + bytes, [](unsigned char value) { return value > 1; });
   if (bad != values + bytes)
-    bad_file(path_, "tensor " + quote_text(tensor.name) + " holds a BOOL that is neither 0 nor 1",
+    bad_file(path_,
+             "tensor " + quote_text(tensor.name) + " has a BOOL value that is neither 0 nor 1",
              std::to_string(*bad));
 }
 

@@ -72,7 +72,7 @@ class SafetensorsWriter {
   SafetensorsWriter(SafetensorsWriter&&) = default;
   ~SafetensorsWriter();  // without finish() the file is deleted
   const std::vector<TensorInfo>& order() const { return tensors_; }  // append in this order
-  void append(const void* data, uint64_t bytes);  // any piece of the data that comes next
+  void append(const void* data, uint64_t bytes);  // any piece of the data, in order
   void finish();
 
  private:

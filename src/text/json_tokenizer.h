@@ -1,5 +1,4 @@
-// A tokenizer as tokenizer.json describes it: added tokens, normalizer, pre-tokenizer, BPE,
-// template. Reads no other kind of file.
+// The tokenizer of a tokenizer.json: added tokens, normalizer, pre-tokenizer, BPE, template.
 #pragma once
 #include <memory>
 #include <string>
@@ -38,7 +37,7 @@ class JsonTokenizer : public Tokenizer {
   Bpe bpe_;
   Decoder decoder_;
   Vocabulary vocabulary_;
-  std::vector<int64_t> before_, behind_;  // ids that the template puts around the text
+  std::vector<int64_t> before_, behind_;  // ids that the template adds around the text
   std::unordered_map<int64_t, std::string>
       normalized_names_;  // by id: added tokens looked for in another form than their content
   std::unique_ptr<TokenMatcher> raw_, normalized_;

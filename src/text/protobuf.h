@@ -1,5 +1,5 @@
-// Goes through the fields of a serialised Protocol Buffers message (its wire format's
-// documentation). Knows no message.
+// Iterates over the fields of a serialised Protocol Buffers message of any type (see the
+// documentation of the wire format).
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -11,8 +11,8 @@ class ProtobufFields {
   /// The bytes outlive this.
   explicit ProtobufFields(std::string_view message) : rest_(message) {}
 
-  /// Whether there is another field; after it the three below are that field's. kInternal for what
-  /// is no message, or has groups.
+  /// Moves to the next field, which the three functions below then describe; false at the end.
+  /// kInternal for bytes that are no message, and for groups.
   bool next();
   uint32_t field() const { return field_; }
   uint64_t number() const { return number_; }

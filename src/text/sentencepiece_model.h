@@ -1,5 +1,5 @@
-// A SentencePiece model behind the sentencepiece library, tried out in a child process before it is
-// let in. Knows no added tokens.
+// A SentencePiece model by the sentencepiece library, which is tried in a child process before it
+// is used. Added tokens are handled elsewhere.
 #pragma once
 #include <memory>
 #include <string>

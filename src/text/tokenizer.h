@@ -1,5 +1,5 @@
-// Text to token ids, equal to the HF processor's for the same string, with the character span of
-// every token. Knows no images and no labels.
+// Text to token ids, equal to those of the HF processor for the same string, with the character
+// span of every token. It is independent of images and labels.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -17,32 +17,32 @@ struct Token {
   uint32_t begin = 0, end = 0;  // byte span in the text; an inserted BOS has begin == end == 0
 };
 
-/// As tokenizer_config.json or special_tokens_map.json name them; empty where there is none.
+/// The names in tokenizer_config.json or special_tokens_map.json; empty where there is none.
 struct SpecialTokens {
   std::string bos, eos, pad, unk;
 };
 
-/// What ids and answers depend on, by part ("vocabulary", "merges", "normalizer", ...): sha256.
+/// The sha256 of each part that ids and answers depend on ("vocabulary", "merges", ...).
 using TokenizerParts = std::map<std::string, std::string>;
 
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  /// Of tokenizer.json where there is one, else of tokenizer.model. Throws kInput. A SentencePiece
-  /// model is tried in a child process first: call before threads.
+  /// Loads tokenizer.json where it exists, otherwise tokenizer.model. Throws kInput. A
+  /// SentencePiece model is tried in a child process first: call before threads.
   static std::unique_ptr<Tokenizer> load(const std::string& model_dir);
   /// Thread-safe. BOS as tokenizer.json / tokenizer_config.json say. Special tokens in the text are
   /// recognised. Spans never step back; the byte tokens of one character share its span; invalid
   /// UTF-8 is read as U+FFFD.
   virtual std::vector<Token> encode(std::string_view text) const = 0;
-  /// The same, but what touches one of the `plain` byte ranges is no special token: it is text as
-  /// any other (HF's split_special_tokens, for a part of the text).
+  /// The same, but special tokens that touch one of the `plain` byte ranges are read as plain text
+  /// (HF's split_special_tokens, for a part of the text).
   virtual std::vector<Token> encode_with_plain(std::string_view text,
                                                const std::vector<ByteRange>& plain) const;
   /// Whether skip_special leaves the token out of an answer.
   virtual bool is_special(int64_t id) const;
-  /// Text of ids; special tokens left out when asked. Ids that no token has are left out, as HF
-  /// does.
+  /// The text of ids, without special tokens where `skip_special` is true. Unknown ids are left
+  /// out, as in HF.
   virtual std::string decode(const std::vector<int64_t>& ids, bool skip_special = true) const = 0;
   virtual int64_t vocab_size() const = 0;                     // 1 + highest id
   virtual int64_t id_of(const std::string& token) const = 0;  // -1 when absent

@@ -27,8 +27,8 @@ struct TokenizerFiles {
 TokenizerFiles read_tokenizer_files(const std::string& dir);
 /// {"content": ..., "special": ..., ...}; `normalized` defaults to not special.
 AddedToken read_added_token(const io::Json& json, const std::string& where);
-/// Adds what the files beside tokenizer.json name and the vocabulary lacks or flags otherwise, in
-/// transformers' order.
+/// Adds the tokens that the files next to tokenizer.json name and the vocabulary lacks or flags
+/// differently, in transformers' order.
 void add_config_tokens(Vocabulary& vocabulary, const TokenizerFiles& files);
 SpecialTokens special_tokens(const TokenizerFiles& files);
 

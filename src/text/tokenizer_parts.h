@@ -1,5 +1,5 @@
-// What a tokenizer is, part by part, as hashes: whether two give the same ids, and where they
-// differ.
+// Hashes of the parts of a tokenizer, by which two are compared: whether they give equal ids, and
+// where they differ.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,12 +14,12 @@ namespace lft::text {
 TokenizerParts file_parts(const TokenizerFiles& files, const Tokenizer& tokenizer);
 
 constexpr const char* kSampleIdsPart = "ids of a sample text";
-/// The files' parts, and as kSampleIdsPart the vocabulary's size and the ids of a fixed text that
-/// tells fast, slow and legacy tokenizers apart.
+/// The parts of the files, and as kSampleIdsPart the size of the vocabulary and the ids of a fixed
+/// text that differ between fast, slow and legacy tokenizers.
 TokenizerParts tokenizer_parts(const Tokenizer& tokenizer);
 /// sha256 of all parts.
 std::string tokenizer_fingerprint(const TokenizerParts& parts);
-/// The parts that two tokenizers do not share, by name; those that only one records count.
+/// The names of the parts in which two tokenizers differ, including those that only one records.
 std::vector<std::string> differing_parts(const TokenizerParts& a, const TokenizerParts& b);
 
 }  // namespace lft::text

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "src/data/dataset.h"
+#include "src/data/encode_options.h"
 #include "src/io/json.h"
 #include "src/text/chat/named_form.h"
 #include "support/llava.h"

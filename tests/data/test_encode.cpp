@@ -4,6 +4,7 @@
 
 #include "data/fixtures.h"
 #include "src/data/batch.h"
+#include "src/data/encode.h"
 #include "src/data/loader.h"
 #include "src/text/chat/named_form.h"
 #include "support/expect_error.h"

@@ -6,6 +6,7 @@
 
 #include "data/fixtures.h"
 #include "src/data/batch.h"
+#include "src/data/encoded_image.h"
 #include "src/data/loader.h"
 #include "src/io/safetensors.h"
 #include "support/expect_error.h"
@@ -32,7 +33,8 @@ RgbImage input_of(const SafetensorsFile& file, const std::string& name) {
 }
 
 PixelImage fit_to(const RgbImage& image, int64_t size, const std::string& fit) {
-  return fit_image(image, *test::squares(test::small_config(size), fit, kMean));
+  const auto processor = test::squares(test::small_config(size), fit, kMean);
+  return fit_image(image, processor->plan({image.width, image.height}), *processor, "image");
 }
 
 int largest_difference(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {

@@ -2,6 +2,7 @@
 
 #include "data/fixtures.h"
 #include "src/data/lengths.h"
+#include "src/data/prepared_write.h"
 #include "support/expect_error.h"
 
 namespace lft::lengths_test {

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "src/data/dataset_joined.h"
 #include "src/data/loader.h"
 #include "support/expect_error.h"
 #include "tests/data/fixtures.h"

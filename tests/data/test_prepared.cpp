@@ -4,6 +4,7 @@
 
 #include "data/fixtures.h"
 #include "src/data/loader.h"
+#include "src/data/prepared_write.h"
 #include "src/data/rows/row_reader.h"
 #include "support/expect_error.h"
 

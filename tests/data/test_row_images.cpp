@@ -115,7 +115,7 @@ TEST(RowImages, SamplesOfATarFileFindTheirImages) {
   const RowIndex index(path, {}, {}, {});
   index.save(dir.file("kept.rows"));
   const RowIndex kept(path, {}, {dir.file("kept.rows")}, {});
-  EXPECT_FALSE(kept.made_anew());
+  EXPECT_FALSE(kept.was_created());
   EXPECT_EQ(kept.hash(), index.hash());
   for (const RowIndex* each : {&index, &kept}) {
     ASSERT_EQ(each->size(), 4);

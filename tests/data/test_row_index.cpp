@@ -48,7 +48,7 @@ void expect_rows_of(const RowIndex& index, const std::string& path) {
     for (const int32_t number : index.images(static_cast<int64_t>(i)))
       names.push_back(index.image_name(number));
     EXPECT_EQ(names, rows[i].images);
-    EXPECT_EQ(index.said(static_cast<int64_t>(i)), said_hash(said_text(rows[i])));
+    EXPECT_EQ(index.row_hash(static_cast<int64_t>(i)), row_content_hash(row_content(rows[i])));
   }
 }
 
@@ -66,7 +66,7 @@ TEST(RowIndex, FindsEachRowOfEveryForm) {
     expect_rows_of(index, path);
     index.save(dir.file("kept.rows"));
     const RowIndex again = open(path, {dir.file("kept.rows")});
-    EXPECT_FALSE(again.made_anew());
+    EXPECT_FALSE(again.was_created());
     expect_rows_of(again, path);
     EXPECT_EQ(again.hash(), index.hash());
   }
@@ -115,7 +115,7 @@ TEST(RowIndex, BadRowsAreKeptWithTheirReasonAndNamedByTheFilesPresentName) {
   const std::string moved = dir.file("moved.jsonl");
   std::filesystem::rename(path, moved);
   const RowIndex index = open(moved, {dir.file("kept.rows")}, /*keep_bad=*/true);
-  EXPECT_FALSE(index.made_anew());
+  EXPECT_FALSE(index.was_created());
   ASSERT_EQ(index.bad().size(), 2u);
   EXPECT_EQ(index.bad().at(1).info().where, moved + ":2");
   EXPECT_TRUE(index.bad().at(2).info().where.starts_with(moved + ":4"))
@@ -134,14 +134,14 @@ TEST(RowIndex, OtherBytesAreNoticedAndOtherTimesAlone) {
   changed[changed.find("aaa")] = 'b';
   dir.write("rows.jsonl", changed);
   const RowIndex other = open(path, {kept});
-  EXPECT_TRUE(other.made_anew());
+  EXPECT_TRUE(other.was_created());
   EXPECT_NE(other.hash(), first.hash());
   expect_rows_of(other, path);
   dir.write("rows.jsonl", some_rows(51));
-  EXPECT_TRUE(open(path, {kept}).made_anew());
+  EXPECT_TRUE(open(path, {kept}).was_created());
   dir.write("rows.jsonl", some_rows(50));  // written anew, the same
-  EXPECT_FALSE(open(path, {kept}).made_anew());
-  EXPECT_TRUE(RowIndex(path, {.keep_bad = false, .count_unknown = true}, {kept}, {}).made_anew());
+  EXPECT_FALSE(open(path, {kept}).was_created());
+  EXPECT_TRUE(RowIndex(path, {.keep_bad = false, .count_unknown = true}, {kept}, {}).was_created());
 }
 
 TEST(RowIndex, AStampIsTrustedOnlyWhenItsTimesWerePast) {
@@ -171,7 +171,7 @@ TEST(RowIndex, AnIndexThatIsCutOrChangedIsMadeAnew) {
   const std::string bytes = slurp(kept);
   for (size_t size = 0; size < bytes.size(); size += 1 + size / 7) {
     dir.write("kept.rows", bytes.substr(0, size));
-    EXPECT_TRUE(open(path, {kept}).made_anew()) << size;
+    EXPECT_TRUE(open(path, {kept}).was_created()) << size;
   }
   for (size_t at = 0; at < bytes.size(); at += 13) {
     std::string changed = bytes;
@@ -195,7 +195,7 @@ TEST(RowIndex, NumbersThatLeadOutOfTheFileAreNotBelieved) {
     change(columns, name);
     columns.save(kept);
     const RowIndex index = open(path, {kept});
-    EXPECT_TRUE(index.made_anew()) << name;
+    EXPECT_TRUE(index.was_created()) << name;
     expect_rows_of(index, path);
   };
   const auto last = [](auto type, auto value) {

@@ -170,7 +170,7 @@ TEST(RowMarks, AFileTellsHowManyRowsShowTheirImagesOutOfOrder) {
   format.add(unordered, "d.tar[1]");
   format.add(unordered, "d.tar[2]");
   testing::internal::CaptureStderr();
-  format.tell("d.tar", 3, RowForm::kTar);
+  format.log_summary("d.tar", 3, RowForm::kTar);
   expect_holds(testing::internal::GetCapturedStderr(),
                {"warning: d.tar: 2 rows show their images", "(d.tar[1])", "leading zeros"});
 }

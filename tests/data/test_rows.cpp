@@ -185,7 +185,7 @@ TEST(Rows, LineErrors) {
   expect_bad(
       good + R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})",
       ":2", "mixes two sample formats");
-  expect_bad(good + R"({"messages":[], "conversations":[]})", ":2", "which holds the dialogue");
+  expect_bad(good + R"({"messages":[], "conversations":[]})", ":2", "which contains the dialogue");
 }
 
 TEST(Rows, ImageErrors) {

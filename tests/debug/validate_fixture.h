@@ -10,6 +10,8 @@
 
 #include "debug/names.h"
 #include "src/data/dataset.h"
+#include "src/data/encode_options.h"
+#include "src/data/prepared_write.h"
 #include "src/debug/data/validate.h"
 #include "src/debug/data/validate_print.h"
 #include "src/hf/model_dir.h"

@@ -33,9 +33,9 @@ bool image(std::string_view bytes) {
       "the limit of pixels");
   if (image_libraries().empty()) return true;
   RgbImage pixels;
-  ImageSize size;
+  ImageCheck size;
   const std::string decodes = refusal([&] { pixels = decode_image(file, "x.png", kLimits); });
-  const std::string checks = refusal([&] { size = check_image(file, "x.png", kLimits).size; });
+  const std::string checks = refusal([&] { size = check_image(file, "x.png", kLimits); });
   expect(decodes == checks,
          "check_image refuses as decode_image does: " + decodes + "and " + checks);
   if (!decodes.empty()) return false;

@@ -83,7 +83,7 @@ bool index(std::string_view bytes) {
   bool taken = false;
   const bool opens = reads(ErrorKind::kInput, [&] {
     const RowIndex index = file.open();
-    taken = !index.made_anew();
+    taken = !index.was_created();
     for (int64_t i = 0; i < index.size(); ++i) {
       const bool same = reads(ErrorKind::kInput, [&] {
         const Row row = index.row(i);

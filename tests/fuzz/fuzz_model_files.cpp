@@ -5,6 +5,7 @@
 // 'n' lft_adapter.json.
 #include "hf/support.h"
 #include "src/data/dataset.h"
+#include "src/data/encode_options.h"
 #include "src/hf/adapter/adapter.h"
 #include "src/hf/adapter/adapter_files.h"
 #include "src/hf/adapter/adapter_load.h"

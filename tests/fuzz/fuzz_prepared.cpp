@@ -2,6 +2,7 @@
 // changes of single bytes of the shard of samples or of images (two bytes of place and what it is
 // combined with), 'p' a packed sample, 'x' packed pixels.
 #include "src/data/prepared.h"
+#include "src/data/prepared_write.h"
 #include "src/data/store/packed_pixels.h"
 #include "src/data/store/stored_sample.h"
 #include "src/io/files.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/data/prepared.h"
+#include "src/data/prepared_write.h"
 #include "src/hf/model_dir.h"
 #include "src/train/run/rehearsal.h"
 #include "src/train/run/run.h"

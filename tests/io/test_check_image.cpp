@@ -30,7 +30,7 @@ std::string decoded(const std::string& bytes) {
   return outcome([&] { return decode_image(bytes, "image", kLimits); });
 }
 std::string checked(const std::string& bytes) {
-  return outcome([&] { return check_image(bytes, "image", kLimits).size; });
+  return outcome([&] { return check_image(bytes, "image", kLimits); });
 }
 
 std::vector<std::string> golden_names() {

@@ -290,7 +290,8 @@ TEST(Image, IsDecodedIntoASquare) {
     if (entry.path().extension() == ".txt") continue;
     SCOPED_TRACE(entry.path().filename().string());
     const std::string bytes = read_file(entry.path().string());
-    const RgbImage plain = decode_image(bytes, "x"), square = decode_square(bytes, "x", {1, 2, 3});
+    const RgbImage plain = decode_image(bytes, "x"),
+                   square = decode_square(bytes, read_image_header(bytes, "x"), "x", {1, 2, 3});
     not_square += plain.width != plain.height;
     EXPECT_EQ(square.width, std::max(plain.width, plain.height));
     EXPECT_EQ(square.height, square.width);
@@ -303,15 +304,15 @@ TEST(Image, WhatADecoderHoldsBesideThePixelsIsInTheHeader) {
   const auto header = [](const std::string& name) {
     return read_image_header(read_file(kImages + name), name);
   };
-  EXPECT_EQ(header("exif1.jpg").beside, 0);
+  EXPECT_EQ(header("exif1.jpg").decoder_bytes, 0);
   const ImageHeader progressive = header("progressive.jpg");
   // Three components in whole blocks of 8 x 8, two bytes a coefficient; two are halved at most.
   const int64_t blocks = ((progressive.width + 7) / 8) * ((progressive.height + 7) / 8);
-  EXPECT_GE(progressive.beside, 128 * blocks * 3 / 2);
-  EXPECT_LE(progressive.beside, 128 * (blocks + progressive.width + progressive.height) * 3);
+  EXPECT_GE(progressive.decoder_bytes, 128 * blocks * 3 / 2);
+  EXPECT_LE(progressive.decoder_bytes, 128 * (blocks + progressive.width + progressive.height) * 3);
   const ImageHeader grey = header("depth16_colour0.png");
   EXPECT_TRUE(grey.deep_grey);
-  EXPECT_EQ(grey.beside, 2 * grey.width * grey.height);
+  EXPECT_EQ(grey.decoder_bytes, 2 * grey.width * grey.height);
   EXPECT_FALSE(header("depth16_colour2.png").deep_grey);
   EXPECT_FALSE(header("depth8_colour0.png").deep_grey);
   EXPECT_TRUE(header("deep_grey.tif").deep_grey);

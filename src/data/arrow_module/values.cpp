@@ -303,7 +303,7 @@ void check_columns(const arrow::Schema& schema) {
     names += (names.empty() ? "" : ", ") + field->name();
   }
   throw ArrowFailure{
-      "no column holds a dialogue", names.empty() ? "no columns" : "columns " + names,
+      "no column contains a dialogue", names.empty() ? "no columns" : "columns " + names,
       "messages, conversations or texts", "rename the column, or write the rows as JSON"};
 }
 

@@ -1,4 +1,4 @@
-// A row of a data file, as its formats say it. Plain data.
+// A row of a data file in any of its formats. Plain data.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,20 +11,20 @@ namespace lft::data {
 
 /// An image that comes with its row: bytes, or a part of the data file.
 struct RowImage {
-  std::string name;                               // "data:..." or "tar:...", as Row::images has it
+  std::string name;                               // "data:..." or "tar:...", as in Row::images
   std::shared_ptr<const std::string> bytes = {};  // of a data: URI
-  std::string file = {};                          // else: the part of this file
+  std::string file = {};                          // otherwise a part of this file
   int64_t offset = 0, size = 0;
 };
 
-/// What is asked and answered, and which image files are shown.
+/// A conversation and the image files that it shows.
 struct Row {
   std::string id;
-  std::string where;                // file:line or file[index], for messages
-  text::Conversation conversation;  // without a system message: the template's own system text
-  std::vector<std::string> images;  // names under image_root, or of `inside`
-  std::vector<std::string> answers = {};  // that are right, too, where the row lists them
-  std::vector<RowImage> inside = {};      // not of a row that was read from prepared data
+  std::string where;                      // file:line or file[index], for messages
+  text::Conversation conversation;        // without a system message the template's own is used
+  std::vector<std::string> images;        // names under image_root, or those in `inside`
+  std::vector<std::string> answers = {};  // further correct answers, where the row lists them
+  std::vector<RowImage> inside = {};      // empty for a row that was read from prepared data
 
   const std::vector<text::Message>& messages() const { return conversation.messages; }
   std::vector<text::Turn> turns() const { return text::turns_of(conversation.messages); }

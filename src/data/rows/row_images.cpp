@@ -1,5 +1,7 @@
 #include "src/data/rows/row_images.h"
 
+#include <openssl/evp.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -15,51 +17,43 @@ namespace {
 
 constexpr char kDataMark[] = "data:", kTarMark[] = "tar:";
 
-/// The value of each character of base64, also of its form for URLs; -1: of none.
-constexpr std::array<int8_t, 256> base64_values() {
-  std::array<int8_t, 256> values{};
-  for (int8_t& value : values) value = -1;
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  for (size_t i = 0; i < kDigits.size(); ++i)
-    values[static_cast<unsigned char>(kDigits[i])] = static_cast<int8_t>(i);
-  values['-'] = values['+'];
-  values['_'] = values['/'];
-  return values;
+bool is_base64_digit(char c) {
+  return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' ||
+         c == '/';
 }
 
-/// Bytes of base64, with or without its padding, with white space anywhere, as MIME breaks lines.
-/// What is wrong with the text, or "".
-std::string decode_base64(std::string_view text, std::string* out) {
-  static constexpr std::array<int8_t, 256> kValues = base64_values();
-  out->clear();
-  out->reserve(text.size() / 4 * 3);
-  uint32_t bits = 0;
-  size_t digits = 0, padding = 0;
+/// Decodes base64 with or without padding, also URL-safe, with white space anywhere, as MIME breaks
+/// lines. Returns the fault of the text, or "".
+std::string decode_base64(std::string_view text, std::string* bytes) {
+  std::string digits;
+  digits.reserve(text.size() + 3);
+  size_t padding = 0;
   for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
+    const char c = text[i] == '-' ? '+' : text[i] == '_' ? '/' : text[i];
     if (c == ' ' || c == '\t' || c == '\r' || c == '\n') continue;
-    const int8_t value = kValues[static_cast<unsigned char>(c)];
-    const bool pads = c == '=' && digits % 4 + ++padding <= 4;
-    if (!pads && (value < 0 || padding > 0))
+    const bool pads = c == '=' && digits.size() % 4 + ++padding <= 4;
+    if (!pads && (!is_base64_digit(c) || padding > 0))
       return "character " + std::to_string(i + 1) + " after the comma is " +
              quote_text(text.substr(i, 1)) + (padding > 0 ? ", after padding" : "");
-    if (pads) continue;
-    bits = bits << 6 | static_cast<uint32_t>(value);
-    if (++digits % 4 != 0) continue;
-    out->append(
-        {static_cast<char>(bits >> 16), static_cast<char>(bits >> 8), static_cast<char>(bits)});
+    if (!pads) digits += c;
   }
-  if (digits == 0 || digits % 4 == 1 || (padding > 0 && (digits + padding) % 4 != 0))
-    return std::to_string(digits) + " characters of base64" +
+  const size_t count = digits.size();
+  if (count == 0 || count % 4 == 1 || (padding > 0 && (count + padding) % 4 != 0))
+    return std::to_string(count) + " characters of base64" +
            (padding > 0 ? " and " + std::to_string(padding) + " of padding" : "") +
            " after the comma, which are no whole bytes";
-  if (digits % 4 == 2) out->push_back(static_cast<char>(bits >> 4));
-  if (digits % 4 == 3) out->append({static_cast<char>(bits >> 10), static_cast<char>(bits >> 2)});
+  digits.append((4 - count % 4) % 4, '=');
+  bytes->resize(digits.size() / 4 * 3);
+  constexpr size_t kPiece = 1 << 20;  // EVP_DecodeBlock() takes an int
+  for (size_t at = 0; at < digits.size(); at += kPiece)
+    EVP_DecodeBlock(reinterpret_cast<unsigned char*>(bytes->data()) + at / 4 * 3,
+                    reinterpret_cast<const unsigned char*>(digits.data()) + at,
+                    static_cast<int>(std::min(kPiece, digits.size() - at)));
+  bytes->resize(count * 3 / 4);
   return "";
 }
 
-/// A text without its "%41": nothing where a percent sign is followed by something else.
+/// Decodes "%41" and the like; empty where a percent sign is followed by something else.
 std::optional<std::string> unescaped(std::string_view text) {
   std::string plain;
   for (size_t at = 0; at < text.size(); ++at) {
@@ -82,7 +76,7 @@ bool begins_with(std::string_view text, std::string_view prefix) {
   return lower_ascii(text.substr(0, prefix.size())) == prefix;
 }
 
-/// The bytes of an image in base64 alone, which begins with what its format begins with.
+/// The bytes of an image as plain base64, which begins like the file formats.
 std::optional<std::string> bare_base64(std::string_view name) {
   constexpr size_t kShortest = 64;  // longer than a file name that happens to look like one
   constexpr std::array<std::string_view, 6> kBegin = {"iVBORw0KGgo", "/9j/",  "R0lGOD",
@@ -102,7 +96,7 @@ RowImage bytes_in_row(std::string bytes) {
 
 std::string base_name(const std::string& name) { return name.substr(name.rfind('/') + 1); }
 
-/// What follows the sample's key, with which a member's base name begins up to its first point.
+/// The part of a member's base name after its first point: what follows the sample's key.
 std::string ending(const std::string& name) {
   const std::string base = base_name(name);
   return base.substr(std::min(base.find('.'), base.size() - 1) + 1);
@@ -128,8 +122,8 @@ NumberedName numbered(const std::string& name) {
   return made;
 }
 
-/// False where the names differ in their numbers alone and one has a lower number than the one
-/// before it.
+/// False where the names differ only in their numbers and one has a lower number than its
+/// predecessor.
 bool numbers_rise(const std::vector<std::string>& names) {
   const auto lower = [](const std::string& a, const std::string& b) {
     return a.size() != b.size() ? a.size() < b.size() : a < b;
@@ -156,8 +150,8 @@ const RowImage& member_of(const std::vector<RowImage>& members, const std::strin
   if (found != members.end()) return *found;
   std::vector<std::string> names;
   for (const RowImage& each : members) names.push_back(each.name.substr(sizeof kTarMark - 1));
-  refuse(ErrorKind::kInput, "a sample of a tar file names an image that it does not hold", where,
-         quote_text(name, 80), names.empty() ? "none: it holds no image" : join(names, ", ", 8),
+  refuse(ErrorKind::kInput, "a sample of a tar file names an image that it does not contain", where,
+         quote_text(name, 80), names.empty() ? "none: it contains no image" : join(names, ", ", 8),
          "name images as the tar file does, or leave the names out where all are shown in order");
 }
 

@@ -1,5 +1,5 @@
-// Where the images of a row lie: in files under the image root, in the row as data: URIs, or beside
-// it in a tar file.
+// The images of a row: files under the image root, data: URIs in the row, or members of a tar file
+// next to it.
 #pragma once
 #include <optional>
 #include <string>
@@ -12,28 +12,28 @@
 
 namespace lft::data {
 
-/// Whether an image of this name comes with its row: no file under the image root has it.
+/// Whether an image of this name comes with its row, not from a file under the image root.
 bool comes_with_row(const std::string& name);
 
-/// The image that a name contains: a "data:[type];base64,..." URI, or base64 alone that begins as
-/// an image does; with or without padding and line breaks, also base64 for URLs. The image's name
-/// is a digest of its bytes: the same image has the same name. Nothing where the name is that of a
-/// file; kInput with `where` for a URI that is not whole.
+/// The image that a name contains: a "data:[type];base64,..." URI, or only base64 that begins like
+/// an image; with or without padding and line breaks, also URL-safe base64. The image's name is a
+/// digest of its bytes, so that equal images have equal names. Empty where the name is that of a
+/// file; kInput with `where` for an incomplete URI.
 std::optional<RowImage> image_in_name(std::string_view name, const std::string& where);
 /// The path of a file:// URI, or the name as it is. kInput for another URL.
 std::string path_of_name(const std::string& name, const std::string& where);
 
-/// Puts a sample's images in a tar file, in the order of the file, in the place of what its row
-/// names: a member's whole name, its base name, or what follows the sample's key ("jpg", "0.png").
-/// A row that names none shows them all. kInput where a name is none of these, unless the sample
-/// has no image at all: then names are those of files, as are those after kArrowPath. False where
-/// all are shown whose names differ in their numbers alone, and these do not rise.
+/// Replaces the image names of a row by members of its tar file. A row names a member by its whole
+/// name, its base name, or the part after the sample's key ("jpg", "0.png"); a row without names
+/// shows all members in the order of the file. kInput for other names, unless the sample has no
+/// image: then they name files, as do names after kArrowPath. False where all members are shown and
+/// their names differ only in numbers that are not ascending.
 bool take_members(Row& row, const std::vector<RowImage>& members);
 
-/// An image of the row, opened. `root` and `follow_symlinks` as io::open_image() takes them.
+/// Opens an image of the row; `root` and `follow_symlinks` are those of io::open_image().
 io::FileHandle open_row_image(const Row& row, const std::string& name, const std::string& root,
                               bool follow_symlinks);
-/// Its bytes, at most limits.max_bytes; kInput else.
+/// Reads its bytes; kInput where they are more than limits.max_bytes.
 std::string read_row_image(const Row& row, const std::string& name, const std::string& root,
                            const io::ImageLimits& limits);
 

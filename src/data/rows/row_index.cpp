@@ -42,13 +42,13 @@ RowIndex::RowIndex(const std::string& path, const RowRules& rules,
       stamp_(FileStamp::of(path)),
       shown_(shown.empty() ? path : shown),
       rules_(rules) {
-  made_anew_ = std::ranges::none_of(kept, [this](const std::string& file) { return load(file); });
-  if (made_anew_) {
+  was_created_ = std::ranges::none_of(kept, [this](const std::string& file) { return load(file); });
+  if (was_created_) {
     RowIndexMaker(*this, visit).make();
     view();
   }
-  if (!rules_.keep_bad && !bad_.empty()) throw advised(bad_.begin()->second, kMendRow);
-  if (!made_anew_) return;
+  if (!rules_.keep_bad && !bad_.empty()) throw advised(bad_.begin()->second, kFixRow);
+  if (!was_created_) return;
   content_ = content_hash(file_);
   const FileStamp after = FileStamp::of(path);
   if (!stamp_.same(after)) throw DataChanged(path, "other times or another size");
@@ -120,7 +120,7 @@ bool RowIndex::take(const Columns& columns) {
 void RowIndex::view() {
   offsets_ = columns_.get<int64_t>("offsets");
   digests_ = columns_.get<uint64_t>("digests");
-  said_ = columns_.get<uint64_t>("said");
+  row_hashes_ = columns_.get<uint64_t>("said");
   image_begin_ = columns_.get<int64_t>("image_begin");
   image_numbers_ = columns_.get<int32_t>("image_numbers");
   name_begin_ = columns_.get<int64_t>("name_begin");
@@ -132,7 +132,7 @@ void RowIndex::view() {
 bool RowIndex::sound() const {
   const size_t rows = digests_.size();
   const auto in_names = [this](int32_t number) { return number >= 0 && number < image_names(); };
-  return rows > 0 && offsets_.size() == rows + 1 && said_.size() == rows &&
+  return rows > 0 && offsets_.size() == rows + 1 && row_hashes_.size() == rows &&
          image_begin_.size() == rows + 1 && rises(offsets_, offsets_.back()) &&
          offsets_.back() <= stamp_.bytes && image_begin_.front() == 0 &&
          rises(image_begin_, static_cast<int64_t>(image_numbers_.size())) &&

@@ -67,7 +67,7 @@ void RowIndexMaker::make() {
   Columns& columns = index_.columns_;
   columns.set("offsets", std::move(offsets_));
   columns.set("digests", std::move(digests_));
-  columns.set("said", std::move(said_));
+  columns.set("said", std::move(row_hashes_));
   columns.set("image_begin", std::move(image_begin_));
   columns.set("image_numbers", std::move(image_numbers_));
   columns.set("name_begin", std::move(name_begin_));
@@ -95,7 +95,7 @@ void RowIndexMaker::work(bool draws) {
 }
 
 RowIndexMaker::Done RowIndexMaker::read(RowBatch batch) {
-  Done done{.batch = std::move(batch), .rows = {}, .digests = {}, .said = {}, .canonical = {}};
+  Done done{.batch = std::move(batch), .rows = {}, .digests = {}, .hashes = {}, .canonical = {}};
   const std::string& path = index_.shown_;
   for (size_t i = 0; i < done.batch.rows.size(); ++i) {
     const std::string_view text = done.batch.row(i);
@@ -104,9 +104,9 @@ RowIndexMaker::Done RowIndexMaker::read(RowBatch batch) {
                             index_.rules_, done.batch.members(i));
     if (read.bad && !index_.rules_.keep_bad) only_scans_ = true;
     // As row_to_json has it, but for the place: the same rows in another one are the same data.
-    const std::string said = said_text(read.row);
-    done.canonical += "{\"id\":" + io::Json(read.row.id).dump() + "," + said.substr(1) + "\n";
-    done.said.push_back(read.bad ? 0 : said_hash(said));
+    const std::string content = row_content(read.row);
+    done.canonical += "{\"id\":" + io::Json(read.row.id).dump() + "," + content.substr(1) + "\n";
+    done.hashes.push_back(read.bad ? 0 : row_content_hash(content));
     done.digests.push_back(placed_digest(text.data(), text.size(), 0));
     done.rows.push_back(std::move(read));
   }
@@ -150,7 +150,7 @@ void RowIndexMaker::append(Done& done) {
     end_ = raw.end;
     offsets_.push_back(raw.offset);
     digests_.push_back(done.digests[i]);
-    said_.push_back(done.said[i]);
+    row_hashes_.push_back(done.hashes[i]);
     for (const std::string& name : read.row.images) image_numbers_.push_back(image_number(name));
     image_begin_.push_back(static_cast<int64_t>(image_numbers_.size()));
   }

@@ -1,5 +1,5 @@
-// Makes a RowIndex of a data file: read once from its first byte to its last, parsed by all cores,
-// put together in the order of the rows.
+// Creates the RowIndex of a data file, which is read once and parsed by all cores; the results are
+// appended in the order of the rows.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -16,15 +16,15 @@ namespace lft::data {
 class RowIndexMaker {
  public:
   RowIndexMaker(RowIndex& index, const RowVisitor& visit);
-  /// Throws what is wrong with the file, and Stopped. Malformed rows are the index's.
+  /// Throws the errors of the file, and Stopped. Malformed rows are entries of the index.
   void make();
 
  private:
-  /// A batch as a thread leaves it, until those before it are put down.
+  /// A parsed batch, which waits until those before it are appended.
   struct Done {
     RowBatch batch;
     std::vector<ReadRow> rows;
-    std::vector<uint64_t> digests, said;
+    std::vector<uint64_t> digests, hashes;
     std::string canonical;
   };
   void work(bool draws);
@@ -48,7 +48,7 @@ class RowIndexMaker {
   Sha256 hash_;
   std::unordered_map<std::string, int32_t> numbers_;
   std::vector<int64_t> offsets_, image_begin_ = {0}, name_begin_ = {0}, jumps_;
-  std::vector<uint64_t> digests_, said_;
+  std::vector<uint64_t> digests_, row_hashes_;
   std::vector<int32_t> image_numbers_;
   std::vector<uint8_t> names_;
   int64_t last_place_ = 0, end_ = 0;

@@ -31,7 +31,7 @@ constexpr ForeignKey kForeign[] = {
     {"videos", kStill, true},
     {"audio", kNoSound, true},
     {"audios", kNoSound, true},
-    {"objects", "lft fills no boxes into texts: write the coordinates where <bbox> stands", true},
+    {"objects", "lft fills no boxes into texts: write the coordinates in place of <bbox>", true},
     {"system_prompt", "write the system text in \"system\", or as a first message of that role"},
     {"functions", kNoTools},
     {"function_call", kNoTools},

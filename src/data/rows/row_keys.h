@@ -1,5 +1,5 @@
-// Which keys of a row lft uses, which say nothing of training, and what becomes of all others:
-// nothing that a row says is dropped without a word.
+// The keys of a row that lft uses, those of metadata, and the treatment of all others: no content
+// of a row is dropped silently.
 #pragma once
 #include <set>
 #include <string>
@@ -11,20 +11,19 @@
 
 namespace lft::data {
 
-/// Looks at the keys of one row. A key that holds nothing (null, an empty text, list or object) and
-/// one of metadata is passed over; one of another kind of sample (videos, boxes, tools, a
-/// preference) is kInput always.
+/// Checks the keys of one row. Empty keys (null, an empty text, list or object) and metadata are
+/// ignored; a key of another kind of sample (videos, boxes, tools, a preference) is always kInput.
 class RowKeyCheck {
  public:
-  /// With `counts` a key that lft does not use is counted, else it is kInput.
+  /// With `counts` a key that lft does not use is counted, otherwise it is kInput.
   explicit RowKeyCheck(bool counts) : counts_(counts) {}
 
-  /// `level` names where such keys stand in every row: "" or "messages[].".
+  /// `level` is the path of such keys in every row: "" or "messages[].".
   void look(const io::Json& object, const std::vector<std::string>& used, const std::string& level,
             const std::string& where);
-  /// Marks of other tools that stand for what lft does not have: <video>, <bbox>.
+  /// Marks of other tools for features that lft does not have: <video>, <bbox>.
   void look_into(std::string_view text, const std::string& where);
-  /// A placeholder for an image in a row that has none, and a text that is a value in JSON.
+  /// A placeholder for an image in a row without images, and a text that is a JSON value.
   void image_mark(const std::string& mark, const std::string& where);
   void json_text(const std::string& text, const std::string& where);
 
@@ -36,15 +35,15 @@ class RowKeyCheck {
   std::set<std::string> unused_;
 };
 
-/// Keys that data sets carry beside what is trained on: ids, sources, sizes.
+/// Keys of metadata in data sets: ids, sources, sizes.
 const std::vector<std::string>& metadata_keys();
 
-/// A value of a Parquet or Arrow file that JSON has no form for.
+/// Whether it represents a value of a Parquet or Arrow file that JSON cannot represent.
 bool is_unnamed(const io::Json& json);
 std::string describe(const io::Json& json);
 /// 'keys "a", "b"'
 std::string key_names(const io::Json& object);
-/// kInput where `object` is no object or lacks the key.
+/// The value of a key; kInput where `object` is no object or lacks the key.
 const io::Json& member(const io::Json& object, const std::string& key, const std::string& where);
 /// The name in {"path": ...} or {"url": ...}, or a name itself. Pixels within the row ("bytes") are
 /// not read.

@@ -324,8 +324,9 @@ RowKeys recognise(const io::Json& row, const std::string& where) {
     refuse(ErrorKind::kInput, "a sample is not a JSON object", where, describe(row));
   const bool conversations = row.contains("conversations"), messages = row.contains("messages");
   if (conversations && messages)
-    refuse(ErrorKind::kInput, "both \"conversations\" and \"messages\": which holds the dialogue?",
-           where, {}, "one of them");
+    refuse(ErrorKind::kInput,
+           "both \"conversations\" and \"messages\": which contains the dialogue?", where, {},
+           "one of them");
   RowKeys keys;
   if (!conversations && !messages && row.contains("prompt") && row.contains("completion")) {
     keys.list = kPrompt;
@@ -341,8 +342,8 @@ RowKeys recognise(const io::Json& row, const std::string& where) {
   keys.list = conversations ? "conversations" : "messages";
   const io::Json& list = row[keys.list];
   if (!list.is_array() || list.empty())
-    refuse(ErrorKind::kInput, "field \"" + keys.list + "\" holds no messages", where,
-           describe(list), "a list of messages");
+    refuse(ErrorKind::kInput, "field \"" + keys.list + "\" has no messages", where, describe(list),
+           "a list of messages");
   const io::Json& first = list[0];
   const bool from = first.is_object() && first.contains("from"),
              role = first.is_object() && first.contains("role");

@@ -73,7 +73,7 @@ void FileFormat::add(const RowKeys& row, const std::string& where) {
     refuse(ErrorKind::kInput, "a file mixes two sample formats", where,
            row.list + " of {" + row.role + ", " + row.text + "}",
            keys.list + " of {" + keys.role + ", " + keys.text + "}, as in the first sample",
-           "give each format a file of its own");
+           "write each format to a separate file");
   }
   if (keys.list.empty()) keys = row;
   keys.other_roles |= row.other_roles;
@@ -81,7 +81,7 @@ void FileFormat::add(const RowKeys& row, const std::string& where) {
   if (row.unordered && unordered++ == 0) first_unordered = where;
 }
 
-void FileFormat::tell(const std::string& path, int64_t rows, RowForm form) const {
+void FileFormat::log_summary(const std::string& path, int64_t rows, RowForm form) const {
   std::vector<std::string> names;
   for (const auto& [name, count] : unused)
     names.push_back(name + " (" + std::to_string(count) + (count == 1 ? " row)" : " rows)"));
@@ -113,7 +113,7 @@ RowFile read_row_file(const std::string& path, bool keep_bad, bool count_unknown
       const auto index = static_cast<int64_t>(file.rows.size());
       ReadRow read = read_row(batch.row(i), where, index, rules, batch.members(i));
       try {
-        if (read.bad && !keep_bad) throw advised(*read.bad, kMendRow);
+        if (read.bad && !keep_bad) throw advised(*read.bad, kFixRow);
         format.add(read.keys, where);
       } catch (const Error& error) {
         first_bad = error;
@@ -124,7 +124,7 @@ RowFile read_row_file(const std::string& path, bool keep_bad, bool count_unknown
     }
   }
   if (first_bad) throw Error(*first_bad);
-  format.tell(name, static_cast<int64_t>(file.rows.size()), scan->form());
+  format.log_summary(name, static_cast<int64_t>(file.rows.size()), scan->form());
   file.keys = format.keys;
   return file;
 }
@@ -187,15 +187,15 @@ io::Json row_to_json(const Row& row) {
   return json;
 }
 
-std::string said_text(const Row& row) {
-  io::Json said = row_to_json(row);
-  said.erase("id");
-  said.erase("where");
-  return said.dump();
+std::string row_content(const Row& row) {
+  io::Json content = row_to_json(row);
+  content.erase("id");
+  content.erase("where");
+  return content.dump();
 }
 
-uint64_t said_hash(std::string_view said_text) {
-  return std::stoull(sha256(said_text).substr(0, 16), nullptr, 16);
+uint64_t row_content_hash(std::string_view content) {
+  return std::stoull(sha256(content).substr(0, 16), nullptr, 16);
 }
 
 Row row_from_json(const io::Json& json, const std::string& where) {

@@ -1,5 +1,5 @@
-// A dataset file as rows: parses each, recognises the format, names what is wrong where. Knows no
-// tokens and no pixels.
+// The rows of a data file: each is parsed, its format is recognised, and errors name its place. It
+// is independent of tokens and pixels.
 #pragma once
 #include <map>
 #include <optional>
@@ -26,18 +26,18 @@ struct RowKeys {
   std::string format() const;
 };
 
-/// What helps against an error of a row.
-inline constexpr char kMendRow[] = "mend the row; data.on_bad_sample: skip leaves such rows out";
+/// The advice for an error of a row.
+inline constexpr char kFixRow[] = "fix the row; data.on_bad_sample: skip leaves such rows out";
 
-/// What an error of parse_row says where an answer is empty or the last one is missing.
+/// The messages of parse_row() for an empty answer and for a missing last one.
 inline constexpr const char* kEmptyAnswer = "an empty answer";
 inline constexpr const char* kNoAnswer = "no answer: a sample ends with the assistant's message";
 
-/// What becomes of rows that are not as training wants them.
+/// How rows that cannot be trained on are treated.
 struct RowRules {
-  bool keep_bad = false;        // a malformed row keeps its place; else it is an error
-  bool count_unknown = false;   // keys that are not used are counted; else one makes a row bad
-  bool open_questions = false;  // a row may end with a question; else that makes it bad
+  bool keep_bad = false;        // a malformed row keeps its place; otherwise it is an error
+  bool count_unknown = false;   // unused keys are counted; otherwise one makes a row bad
+  bool open_questions = false;  // a row may end with a question; otherwise that makes it bad
 };
 
 /// One JSON object -> Row. `keys` is set from the first row and compared with the others. Throws
@@ -70,11 +70,11 @@ struct ReadRow {
   RowKeys keys;
   std::optional<Error> bad;
 };
-/// `members`: images that lie beside the row in a tar file.
+/// `members`: the images of the row's sample in a tar file.
 ReadRow read_row(std::string_view text, const std::string& where, int64_t index,
                  const RowRules& rules, const std::vector<RowImage>* members = nullptr);
 
-/// What the rows of a file have in common, told row by row in their order.
+/// The properties that the rows of a file have in common, collected row by row in their order.
 struct FileFormat {
   RowKeys keys;
   std::map<std::string, int64_t> unused = {};  // rows, by the name of a key that is not used
@@ -82,8 +82,8 @@ struct FileFormat {
   std::string first_unordered = {};            // where the first of them is
   /// kInput where the row's keys are not those of the rows before it.
   void add(const RowKeys& row, const std::string& where);
-  /// The line that a file is opened with; a warning names the keys that are not used.
-  void tell(const std::string& path, int64_t rows, RowForm form) const;
+  /// Logs the format of the file in a line; a warning names the unused keys.
+  void log_summary(const std::string& path, int64_t rows, RowForm form) const;
 };
 
 struct RowFile {
@@ -91,21 +91,21 @@ struct RowFile {
   std::map<int64_t, Error> bad;  // by row index; empty unless asked to keep them
   RowKeys keys;
 };
-/// All rows at once, in memory. `shown`: what messages call the file; empty: its path. With
-/// `keep_bad` a malformed row is kept in `bad`; a malformed file (empty, cut, formats mixed) throws
-/// all the same. With `count_unknown` keys that are not used are one warning with their names and
-/// numbers, else kInput.
+/// Reads all rows into memory. `shown` is the name of the file in messages; empty: its path. With
+/// `keep_bad` malformed rows are returned in `bad`; a malformed file (empty, cut, of mixed formats)
+/// still throws. With `count_unknown` unused keys are one warning with their names and numbers,
+/// otherwise kInput.
 RowFile read_row_file(const std::string& path, bool keep_bad, bool count_unknown = false,
                       const std::string& shown = "");
 
 /// The rows of read_row_file(). kInput with file:line (JSON lines) or file[index] (array).
 std::vector<Row> read_rows(const std::string& path);
 
-/// What a row says, as canonical JSON (for hashes and prepared data), and back.
+/// A row as canonical JSON (for hashes and prepared data), and back.
 io::Json row_to_json(const Row& row);
 Row row_from_json(const io::Json& json, const std::string& where);
-/// The text of row_to_json without id and place: what a row says. And its sha256's first 8 bytes.
-std::string said_text(const Row& row);
-uint64_t said_hash(std::string_view said_text);
+/// The text of row_to_json() without id and place, and the first 8 bytes of its sha256.
+std::string row_content(const Row& row);
+uint64_t row_content_hash(std::string_view content);
 
 }  // namespace lft::data

@@ -1,5 +1,5 @@
-// The rows of a data file as raw text, one batch after the other, whatever the file's size and
-// form: they are told apart and split, nothing is parsed.
+// Splits a data file of any size and form into the raw texts of its rows, batch by batch. Nothing
+// is parsed.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,18 +13,18 @@
 
 namespace lft::data {
 
-/// Of one row. A longer one is bad, and no more of it is held.
+/// The limits of one row. A longer one is bad, and only this much of it is in memory.
 inline constexpr io::JsonLimits kRowLimits{.max_bytes = 64u << 20, .max_depth = 16};
 
-/// A JSON line each, the elements of a JSON array, or samples of a tar file: members in a row whose
-/// base names are alike up to the first point, of which one ends in .json.
+/// JSON lines, the elements of a JSON array, or the samples of a tar file: consecutive members
+/// whose base names are equal up to the first point, one of which ends in .json.
 enum class RowForm { kLines, kArray, kTar };
 const char* form_name(RowForm form);
 
-/// A row's text within its batch, without white space after it, and where it stands in the file.
+/// The text of a row in its batch, without trailing white space, and its position in the file.
 struct RawRow {
   size_t begin = 0, size = 0;
-  int64_t offset = 0, end = 0;  // of its first byte in the file, and after its last
+  int64_t offset = 0, end = 0;  // in the file: of its first byte, and after its last
   int64_t place = 0;            // line from 1, or index from 0
 };
 struct RowBatch {
@@ -40,7 +40,7 @@ struct RowBatch {
   }
 };
 
-/// A data file, opened; what helps where it is none.
+/// Opens a data file; errors have advice.
 io::FileHandle open_row_file(const std::string& path);
 
 /// "file:line" or "file[index]".
@@ -53,11 +53,11 @@ class RowScan {
   /// False after the last row. kInput for a file that is cut or malformed between its rows.
   virtual bool next(RowBatch& batch) = 0;
 };
-/// By the file's first bytes. kInput: of no form that is known (a compressed one is named), or
-/// without a sample.
+/// Chooses the form by the first bytes. kInput where the form is unknown (a compressed one is
+/// named) or the file has no sample.
 std::unique_ptr<RowScan> scan_rows(const io::FileHandle& file);
 
-/// A row as it stands between the beginnings of two rows of a file.
+/// The text between the beginnings of two rows of a file.
 struct RowText {
   std::string text;
   std::vector<RowImage> images = {};  // of a tar file

@@ -50,7 +50,7 @@ RowScanner::RowScanner(const io::FileHandle& file)
   }
   ++at_;
   if (skip_blanks() && buffer_[at_] == ']')
-    refuse(ErrorKind::kInput, "the data file holds no sample", file.path(), "[]", {}, kWriteRows);
+    refuse(ErrorKind::kInput, "the data file has no samples", file.path(), "[]", {}, kWriteRows);
 }
 
 /// The list of {"data": [...]}, also where texts and numbers come before it: at its bracket then.

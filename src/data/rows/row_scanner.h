@@ -7,7 +7,7 @@
 
 namespace lft::data {
 
-/// What is left of bytes between the beginnings of two rows: the first row, as RawRow has it.
+/// The first row in the bytes between the beginnings of two rows, trimmed as in RawRow.
 std::string_view trim_row(std::string_view bytes, bool is_array);
 
 class RowScanner : public RowScan {

@@ -74,7 +74,7 @@ TarReader::TarReader(const io::FileHandle& file, uint64_t at, uint64_t end)
 
 void TarReader::broken(const std::string& what, const std::string& found) const {
   refuse(ErrorKind::kInput, what, file_.path() + ", byte " + std::to_string(at_), found, {},
-         "make the tar file anew");
+         "create the tar file again");
 }
 
 bool TarReader::next(TarMember& member) {

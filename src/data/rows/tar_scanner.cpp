@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kFullBatch = 1u << 20;  // bytes of rows from which on a batch is full
 constexpr char kWriteSamples[] =
-    "write each sample as KEY.json and its images beside it: KEY.jpg, or KEY.0.jpg, KEY.1.jpg";
+    "write each sample as KEY.json and its images next to it: KEY.jpg, or KEY.0.jpg, KEY.1.jpg";
 
 /// Folder and base name up to its first point, and what follows that point.
 struct MemberName {
@@ -83,7 +83,7 @@ std::string row_text(const io::FileHandle& file, const TarSample& sample) {
 TarScanner::TarScanner(const io::FileHandle& file) : file_(file), reader_(file) {
   TarMember first;
   if (!next_member(reader_, first))
-    refuse(ErrorKind::kInput, "the data file holds no sample", file.path(), "an empty tar file", {},
+    refuse(ErrorKind::kInput, "the data file has no samples", file.path(), "an empty tar file", {},
            kWriteSamples);
   held_ = first;
 }
@@ -125,7 +125,7 @@ bool TarScanner::next(RowBatch& batch) {
     batch.images.push_back(std::move(sample.images));
   }
   if (!has_sample_)
-    refuse(ErrorKind::kInput, "the data file holds no sample", file_.path(),
+    refuse(ErrorKind::kInput, "the data file has no samples", file_.path(),
            "no member that ends in .json", {}, kWriteSamples);
   return !batch.rows.empty();
 }

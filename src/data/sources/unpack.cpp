@@ -29,7 +29,7 @@ namespace {
 constexpr int64_t kCacheFormat = 3;  // of what is made of a file
 constexpr char kAsJson[] =
     "write the rows as JSON lines, with images as files or as data: URIs; or build lft with "
-    "-DLFT_ARROW=ON beside a pyarrow wheel (scripts/setup installs one)";
+    "-DLFT_ARROW=ON and a pyarrow wheel (scripts/setup installs one)";
 
 ArrowEntry arrow_entry(const std::string& path) {
   const std::string from = module_path(kArrowModule);
@@ -124,7 +124,7 @@ bool is_unpacked(const std::string& path, const std::string& tar, const std::str
       if (known != before) keep_facts(facts, known);
       return true;
     }
-    notice(tar + " is not what " + path + " holds now: it is made again");
+    notice(tar + " is not what " + path + " contains now: it is made again");
   } catch (const std::exception& error) {  // of JSON, too
     notice(facts + " cannot be used (" + error.what() + "): " + tar + " is made again");
   }
@@ -223,7 +223,7 @@ bool unpack(ArrowFile& file, const std::string& path, const std::string& tar) {
 }  // namespace
 
 void refuse_empty(const std::string& path) {
-  refuse(ErrorKind::kInput, "the data file holds no sample", path, "no rows");
+  refuse(ErrorKind::kInput, "the data file has no samples", path, "no rows");
 }
 
 bool is_arrow_file(const std::string& path) {

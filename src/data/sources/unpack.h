@@ -1,5 +1,5 @@
-// Parquet and Arrow files, unpacked once into tar files of samples in the user's cache: there every
-// row is found again in one read.
+// Unpacks Parquet and Arrow files once into tar files of samples in the user's cache, where each
+// row can be read by its offset.
 #pragma once
 #include <functional>
 #include <optional>
@@ -9,19 +9,17 @@
 
 namespace lft::data {
 
-/// By its first bytes: Parquet, or Arrow's IPC format as a file or a stream.
+/// Whether its first bytes are those of Parquet, or of Arrow's IPC format as a file or a stream.
 bool is_arrow_file(const std::string& path);
 
-/// Its rows in their order. Throws as unpacked() does, and what `visit` throws. kInput without a
-/// row.
+/// Visits its rows in order. Throws the errors of unpacked() and of `visit`. kInput without a row.
 void read_arrow_rows(const std::string& path,
                      const std::function<void(int64_t row, ArrowRow&& values)>& visit);
 
-/// The tar file that stands for one of these, in $XDG_CACHE_HOME/lft/unpacked (by default
-/// ~/.cache). Made where it is missing or is not what was made of this file as it is now, by one
-/// process at a time; the space that it takes is asked for first. Nothing where the file has no
-/// rows. kInput with file and row for what cannot be read; kResource where it cannot be written;
-/// kUsage where this build has no Arrow.
+/// The tar file of such a file in $XDG_CACHE_HOME/lft/unpacked (by default ~/.cache). It is created
+/// by one process at a time where it is missing or does not match the present file; free space is
+/// checked first. Empty where the file has no rows. kInput with file and row for data that cannot
+/// be read; kResource where it cannot be written; kUsage where this build has no Arrow.
 std::optional<std::string> unpacked(const std::string& path);
 [[noreturn]] void refuse_empty(const std::string& path);
 

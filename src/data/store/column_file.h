@@ -1,5 +1,5 @@
-// Columns of numbers kept in a file that is a cache: a safetensors file, read whole (mapped it
-// could be cut while it is looked at). What is cut, malformed or of another making is as good as
+// Columns of numbers in a file that is a cache: a safetensors file that is read completely (a
+// mapped file could be truncated while it is used). A cut, malformed or foreign file is treated as
 // absent, and nothing in it is trusted beyond its types and sizes.
 #pragma once
 #include <cstdint>
@@ -32,17 +32,17 @@ constexpr io::DType column_type<uint64_t>() {
   return io::DType::kU64;
 }
 
-/// Of one file, or to become one. Copies share the numbers.
+/// The columns of a file. Copies share the numbers.
 class Columns {
  public:
-  std::map<std::string, std::string> facts;  // what they were made of
+  std::map<std::string, std::string> facts;  // what they were computed from
 
   template <class T>
   void set(const std::string& name, std::vector<T> values) {
     const auto kept = std::make_shared<const std::vector<T>>(std::move(values));
     columns_[name] = {column_type<T>(), kept->data(), kept->size(), kept};
   }
-  /// Empty where there is none of that name and type.
+  /// Empty where there is no column of that name and type.
   template <class T>
   std::span<const T> get(const std::string& name) const {
     const auto found = columns_.find(name);
@@ -50,9 +50,9 @@ class Columns {
     return {static_cast<const T*>(found->second.data), found->second.count};
   }
 
-  /// At once or not at all. kResource where it cannot be written.
+  /// Writes the file atomically. kResource where it cannot be written.
   void save(const std::string& path) const;
-  /// kInput where the file is missing, or not what save() wrote.
+  /// kInput where the file is missing or was not written by save().
   static Columns load(const std::string& path);
 
  private:
@@ -60,7 +60,7 @@ class Columns {
     io::DType type = io::DType::kU8;
     const void* data = nullptr;
     size_t count = 0;
-    std::shared_ptr<const void> keeps;  // what the data lies in
+    std::shared_ptr<const void> keeps;  // the owner of the data
     uint64_t bytes() const { return count * static_cast<uint64_t>(io::dtype_size(type)); }
   };
   std::string digest() const;

@@ -1,4 +1,4 @@
-// The data that a run reads is no longer what it opened, or is damaged.
+// Errors for data that has changed since it was opened, or is damaged.
 #pragma once
 #include <string>
 #include <utility>
@@ -7,14 +7,13 @@
 
 namespace lft::data {
 
-/// kInput, and no bad sample: on_bad_sample: skip leaves none out for it.
+/// A kInput error that is not a bad sample: on_bad_sample: skip does not apply.
 class DataChanged : public Error {
  public:
   explicit DataChanged(ErrorInfo info) : Error(ErrorKind::kInput, std::move(info)) {}
   DataChanged(const std::string& where, const std::string& found)
       : DataChanged(ErrorInfo{"the data changed while it was read", where, found,
-                              "what it was at the start", "put it back as it was, or start anew"}) {
-  }
+                              "what it was at the start", "restore it, or start a new run"}) {}
 };
 
 [[noreturn]] inline void refuse_damaged(const std::string& where, const std::string& found,

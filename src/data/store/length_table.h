@@ -1,5 +1,5 @@
-// The lengths of all rows of a data file, 24 bytes a row: measured once and kept beside the row
-// index. What they depend on is their key.
+// The lengths of all rows of a data file, 24 bytes per row: measured once and saved next to the row
+// index, under a key of everything that they depend on.
 #pragma once
 #include <map>
 #include <mutex>
@@ -17,7 +17,7 @@ class LengthTable {
  public:
   LengthTable() = default;
   explicit LengthTable(const std::vector<SampleLength>& lengths);
-  /// Of a file that save() wrote with this key for so many rows; nothing of any other.
+  /// Loads a file that save() wrote with this key for this number of rows; otherwise empty.
   static std::optional<LengthTable> load(const std::string& path, const std::string& key,
                                          int64_t rows);
   void save(const std::string& path, const std::string& key) const;
@@ -33,11 +33,11 @@ class LengthTable {
   Columns columns_;
   std::span<const int32_t> tokens_, supervised_, cut_, figure_;
   std::span<const int64_t> reading_;
-  std::span<const int64_t> figures_;  // of images, four each, which many rows share: how many,
+  std::span<const int64_t> figures_;  // four for each distinct set of images: their number,
                                       // values, tower and placed
 };
 
-/// Lengths as threads bring them, in no order.
+/// Collects lengths from threads in any order.
 class LengthCollector {
  public:
   void add(int64_t first, std::vector<SampleLength> lengths);

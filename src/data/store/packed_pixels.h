@@ -1,4 +1,4 @@
-// 8-bit pixels without loss in fewer bytes: a photograph's in half or less.
+// Lossless compression of 8-bit pixels: a photograph takes half of its size or less.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -6,16 +6,16 @@
 
 namespace lft::data {
 
-/// Of pixels as PixelImage has them: planes in threes, one after the other.
+/// The shape of PixelImage's pixels: groups of three planes.
 struct PlaneShape {
   int64_t planes = 0, height = 0, width = 0;
   int64_t values() const { return planes * height * width; }
 };
 
-/// Red and blue less green, each value less what its neighbours let expect (LOCO-I's median), by
-/// zlib. A function of the pixels alone.
+/// Subtracts green from red and blue, and from each value the prediction of its neighbours
+/// (LOCO-I's median), and compresses by zlib. The result depends only on the pixels.
 std::vector<uint8_t> pack_pixels(std::span<const uint8_t> pixels, const PlaneShape& shape);
-/// False where `packed` is not what pack_pixels() made of pixels of this shape.
+/// False where `packed` is no output of pack_pixels() for this shape.
 bool unpack_pixels(std::span<const uint8_t> packed, const PlaneShape& shape,
                    std::vector<uint8_t>& pixels);
 

@@ -14,10 +14,10 @@ constexpr size_t kMostOpen = 128;
 
 }  // namespace
 
-void RecordFileMaker::add(std::span<const uint8_t> bytes, std::span<const int64_t> beside) {
+void RecordFileMaker::add(std::span<const uint8_t> bytes, std::span<const int64_t> numbers) {
   records_.push_back(static_cast<int64_t>(data_.size()));
   records_.push_back(static_cast<int64_t>(placed_digest(bytes.data(), bytes.size(), 0)));
-  records_.insert(records_.end(), beside.begin(), beside.end());
+  records_.insert(records_.end(), numbers.begin(), numbers.end());
   data_.insert(data_.end(), bytes.begin(), bytes.end());
   ++count_;
 }

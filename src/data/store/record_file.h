@@ -1,6 +1,6 @@
-// Records of numbers and the bytes that each stands for, in one safetensors file that is written
-// once: `records`, int64 [n + 1, numbers], of which a record's first two are the offset and the
-// digest of its bytes, and `data`, uint8. Read piece by piece; nothing is held but where it lies.
+// Records of numbers with bytes, in one safetensors file that is written once: `records`, int64
+// [n + 1, numbers], whose first two numbers are the offset and the digest of the record's bytes,
+// and `data`, uint8. Records are read on demand; only the positions are in memory.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,15 +13,15 @@
 
 namespace lft::data {
 
-/// Gathers one file's records.
+/// Collects the records of one file.
 class RecordFileMaker {
  public:
   explicit RecordFileMaker(int64_t numbers) : numbers_(numbers) {}
-  /// `beside`: the record's numbers but the first two.
-  void add(std::span<const uint8_t> bytes, std::span<const int64_t> beside);
+  /// `numbers`: those of the record after the first two.
+  void add(std::span<const uint8_t> bytes, std::span<const int64_t> numbers);
   int64_t count() const { return count_; }
   int64_t bytes() const { return static_cast<int64_t>(data_.size() + 8 * records_.size()); }
-  /// And is empty. What index.json keeps of it is the digest of its records, returned as text.
+  /// Writes the file and clears the records. Returns their digest as text, for index.json.
   std::string write(const std::string& path);
 
  private:
@@ -30,7 +30,7 @@ class RecordFileMaker {
   std::vector<uint8_t> data_;
 };
 
-/// Open files of many: a machine lets a process have about a thousand.
+/// A limited number of open files: a process may have about a thousand.
 class FilePool {
  public:
   std::shared_ptr<const io::FileHandle> open(const std::string& path);
@@ -42,17 +42,17 @@ class FilePool {
   };
   std::mutex mutex_;
   std::vector<Entry> entries_;
-  size_t next_ = 0;  // to be given up
+  size_t next_ = 0;  // the next one to be closed
 };
 
-/// Safe from several threads at once. What is damaged is DataChanged.
+/// Thread-safe. Damage is DataChanged.
 class RecordFile {
  public:
-  /// Reads the header. kInput where it is not one of `count` records of so many numbers. `digest`:
-  /// as RecordFileMaker::write() gave it.
+  /// Reads the header. kInput unless it describes `count` records of `numbers` numbers. `digest` is
+  /// that of RecordFileMaker::write().
   RecordFile(std::string path, int64_t count, int64_t numbers, std::string digest, FilePool& pool);
   const std::string& path() const { return path_; }
-  /// Its numbers, and then the next one's offset.
+  /// The numbers of a record, followed by the offset of the next one.
   std::vector<int64_t> record(int64_t i) const;
   std::vector<uint8_t> bytes(std::span<const int64_t> record) const;
 

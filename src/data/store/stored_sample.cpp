@@ -7,7 +7,6 @@
 namespace lft::data {
 namespace {
 
-constexpr int64_t kIgnored = -100;
 constexpr size_t kCounts = 5;                // ids, labels, image_runs, images, bytes of the id
 constexpr int64_t kMostPositions = 1 << 24;  // as data.max_tokens
 
@@ -41,7 +40,7 @@ StoredSample store_sample(const Sample& sample, std::string row, int64_t image_t
   bool before_is_image = false, before_is_learnt = false;
   for (size_t i = 0; i < sample.input_ids.size(); ++i) {
     const bool is_image = sample.input_ids[i] == image_token,
-               is_learnt = sample.labels[i] != kIgnored;
+               is_learnt = sample.labels[i] != kIgnoreIndex;
     if (is_image && before_is_image) {
       ++stored.image_runs.back();
       continue;
@@ -105,7 +104,7 @@ std::optional<Sample> expand_sample(const StoredSample& stored, int64_t image_to
     if (copies < 1 || copies > left) return std::nullopt;
     sample.input_ids.insert(sample.input_ids.end(), static_cast<size_t>(copies), id);
     sample.labels.insert(sample.labels.end(), static_cast<size_t>(copies),
-                         learnt[i] ? id : kIgnored);
+                         learnt[i] ? id : kIgnoreIndex);
   }
   if (run != stored.image_runs.end() || static_cast<int64_t>(sample.input_ids.size()) != tokens)
     return std::nullopt;

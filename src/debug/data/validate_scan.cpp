@@ -240,7 +240,7 @@ std::optional<ImageFault> blank_image(const std::string& name, const std::string
                                                 "data.alpha: white shows it on white"};
 }
 
-std::optional<ImageFault> narrow_image(const std::string& name, const io::ImageSize& image,
+std::optional<ImageFault> narrow_image(const std::string& name, const io::ImageCheck& image,
                                        const data::EncodeOptions& options) {
   const std::string what = options.images->narrow({image.width, image.height});
   if (what.empty()) return std::nullopt;
@@ -260,7 +260,7 @@ std::optional<ImageFault> image_oddity(const std::string& name, const std::strin
                                        const io::ImageCheck& image,
                                        const data::EncodeOptions& options) {
   std::optional<ImageFault> odd = damaged_scan(name, image);
-  if (!odd) odd = narrow_image(name, image.size, options);
+  if (!odd) odd = narrow_image(name, image, options);
   if (!odd) odd = white_image(name, bytes, options.image_limits);
   return odd ? odd : blank_image(name, bytes, options.image_limits);
 }
@@ -310,7 +310,7 @@ ImageScan scan_image(const std::string& root, const data::Row& row, const std::s
     fault = DataFault::kBrokenImage;
     const std::string bytes = data::read_row_image(row, name, root, limits);
     const io::ImageCheck image = io::check_image(bytes, path, limits);
-    options.images->plan({image.size.width, image.size.height});
+    options.images->plan({image.width, image.height});
     return {.oddity = image_oddity(name, bytes, image, options), .content = bytes_hash(bytes)};
   } catch (const Error& error) {
     const bool no_decoder =

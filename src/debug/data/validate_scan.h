@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/data/dataset.h"
+#include "src/data/encode_options.h"
 #include "src/data/rows/row_reader.h"
 #include "src/debug/data/validate.h"
 #include "src/debug/data/validate_answers.h"

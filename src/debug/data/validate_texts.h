@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "src/data/dataset.h"
+#include "src/data/encode_options.h"
 #include "src/text/tokenizer.h"
 
 namespace lft::debug {

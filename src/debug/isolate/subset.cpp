@@ -7,6 +7,7 @@
 #include "src/base/errors.h"
 #include "src/base/text.h"
 #include "src/data/held_out.h"
+#include "src/data/prepared_write.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
 #include "src/train/inputs/run_inputs.h"

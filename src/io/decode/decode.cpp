@@ -12,7 +12,7 @@ namespace {
 
 bool swaps_axes(int orientation) { return orientation >= 5; }
 
-/// What turns a stored image: its axes are swapped after it was mirrored and flipped.
+/// How a stored image is turned: its axes are swapped after it was mirrored and flipped.
 struct Turn {
   bool swaps = false, mirrors = false, flips = false;
 };
@@ -44,7 +44,7 @@ RgbImage turn(RgbImage stored, int orientation) {
   return turned;
 }
 
-/// Rows and columns of a square change places, tile by tile.
+/// Swaps the rows and columns of a square, tile by tile.
 void transpose_square(uint8_t* square, int64_t side) {
   constexpr int64_t kTile = 32;
   for (int64_t top = 0; top < side; top += kTile) {
@@ -70,8 +70,8 @@ void turn_square(uint8_t* square, int64_t side, const Turn& turn) {
   if (turn.swaps) transpose_square(square, side);
 }
 
-/// The image's rows, which stand packed at the beginning, to their places in the square; the last
-/// one first, so that none is written over.
+/// Moves the image's rows, which are packed at the beginning, to their positions in the square; the
+/// last row first, so that none is overwritten.
 void spread_rows(RgbImage& image, int64_t side, int64_t left, int64_t top,
                  const std::array<uint8_t, 3>& background) {
   uint8_t* square = image.rgb_hwc.data();
@@ -90,12 +90,12 @@ void spread_rows(RgbImage& image, int64_t side, int64_t left, int64_t top,
   image.width = image.height = side;
 }
 
-/// The decoder found the size that the header told and that was bounded.
-void check_size(const ImageSize& size, const ImageHeader& header, const std::string& where) {
-  if (size.width == header.width && size.height == header.height) return;
-  throw_damaged_image(
-      header.kind, where,
-      "the pixels are " + std::to_string(size.width) + " x " + std::to_string(size.height));
+/// kInput unless the decoder found the size of the header, which was bounded.
+void check_size(int64_t width, int64_t height, const ImageHeader& header,
+                const std::string& where) {
+  if (width == header.width && height == header.height) return;
+  throw_damaged_image(header.kind, where,
+                      "the pixels are " + std::to_string(width) + " x " + std::to_string(height));
 }
 
 /// As stored, `room` bytes or more.
@@ -113,7 +113,7 @@ RgbImage decode_stored(std::string_view bytes, const ImageHeader& header, const 
     if (header.animated) return decode_animated_webp(bytes, header, where, room, alpha);
     return decode_with_opencv(bytes, header, where, room, alpha);
   }();
-  check_size({image.width, image.height}, header, where);
+  check_size(image.width, image.height, header, where);
   return image;
 }
 
@@ -129,20 +129,23 @@ std::string image_libraries() {
          ", " + tiff_library() + ", " + avif_library() + ", " + heif_library();
 }
 
-RgbImage decode_image(std::string_view bytes, const std::string& where, const ImageLimits& limits) {
-  const ImageHeader header = read_image_header(bytes, where, limits);
-  RgbImage image = decode_stored(bytes, header, where, /*room=*/0, limits.alpha);
+RgbImage decode_image(std::string_view bytes, const ImageHeader& header, const std::string& where,
+                      Alpha alpha) {
+  RgbImage image = decode_stored(bytes, header, where, /*room=*/0, alpha);
   return turn(std::move(image), header.orientation);
 }
 
-RgbImage decode_square(std::string_view bytes, const std::string& where,
-                       const std::array<uint8_t, 3>& background, const ImageLimits& limits) {
-  const ImageHeader header = read_image_header(bytes, where, limits);
+RgbImage decode_image(std::string_view bytes, const std::string& where, const ImageLimits& limits) {
+  return decode_image(bytes, read_image_header(bytes, where, limits), where, limits.alpha);
+}
+
+RgbImage decode_square(std::string_view bytes, const ImageHeader& header, const std::string& where,
+                       const std::array<uint8_t, 3>& background, Alpha alpha) {
   const int64_t side = std::max(header.width, header.height);
-  RgbImage image =
-      decode_stored(bytes, header, where, static_cast<size_t>(3 * side * side), limits.alpha);
+  RgbImage image = decode_stored(bytes, header, where, static_cast<size_t>(3 * side * side), alpha);
   const Turn turn = turn_of(header.orientation);
-  // Where the turned image begins, and what the stored one begins with to come to lie there.
+  // The position of the turned image in the square, and that of the stored image which it comes
+  // from.
   const int64_t shown_left = (side - (turn.swaps ? image.height : image.width)) / 2,
                 shown_top = (side - (turn.swaps ? image.width : image.height)) / 2,
                 across = turn.swaps ? shown_top : shown_left,
@@ -157,12 +160,12 @@ ImageCheck check_image(std::string_view bytes, const std::string& where,
                        const ImageLimits& limits) {
   const ImageHeader header = read_image_header(bytes, where, limits);
   if (header.kind != "jpeg") {
-    const RgbImage image = decode_image(bytes, where, limits);
-    return {{image.width, image.height}, {}};
+    const RgbImage image = decode_image(bytes, header, where, limits.alpha);
+    return {.width = image.width, .height = image.height, .damage = {}};
   }
   ImageCheck check = check_jpeg(bytes, where);
-  check_size(check.size, header, where);
-  if (swaps_axes(header.orientation)) std::swap(check.size.width, check.size.height);
+  check_size(check.width, check.height, header, where);
+  if (swaps_axes(header.orientation)) std::swap(check.width, check.height);
   return check;
 }
 

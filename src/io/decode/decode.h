@@ -8,10 +8,11 @@
 namespace lft::io {
 
 /// Each throws kInput for a cut or damaged file. libpng's CRC errors and libjpeg's warnings count
-/// as damage, except those for bytes between the parts of a file whose picture is whole. `room`: of
-/// the result, at least so many bytes; the pixels come first.
+/// as damage, except those for bytes between the parts of a file whose picture is complete. `room`
+/// is the least number of bytes of the result, which begins with the pixels.
 RgbImage decode_jpeg(std::string_view bytes, const std::string& where, size_t room);
-/// The size, and what decode_jpeg would throw. Reads every byte, but makes an eighth of the pixels.
+/// The size, with the errors of decode_jpeg(). Reads every byte, but computes an eighth of the
+/// pixels.
 ImageCheck check_jpeg(std::string_view bytes, const std::string& where);
 RgbImage decode_png(std::string_view bytes, const ImageHeader& header, const std::string& where,
                     size_t room, Alpha alpha);

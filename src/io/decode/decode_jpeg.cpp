@@ -1,4 +1,4 @@
-// setjmp stands in functions that own nothing with a destructor: libjpeg leaves through longjmp.
+// setjmp is called in functions without destructors, since libjpeg leaves them through longjmp.
 // jpeglib.h wants stdio before it.
 // clang-format off
 #include <csetjmp>
@@ -149,7 +149,7 @@ RgbImage decode_jpeg(std::string_view bytes, const std::string& where, size_t ro
 ImageCheck check_jpeg(std::string_view bytes, const std::string& where) {
   constexpr unsigned kShrink = 8;  // one value of each 8 x 8 block: no transform, few pixels
   const Decoded decoded = run(bytes, where, kShrink, /*room=*/0);
-  return {{decoded.image.width, decoded.image.height}, decoded.damage};
+  return {decoded.image.width, decoded.image.height, decoded.damage};
 }
 
 }  // namespace lft::io

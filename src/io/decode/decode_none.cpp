@@ -14,11 +14,14 @@ namespace {
 
 std::string image_libraries() { return ""; }
 
+RgbImage decode_image(std::string_view, const ImageHeader&, const std::string& where, Alpha) {
+  no_decoder(where);
+}
 RgbImage decode_image(std::string_view, const std::string& where, const ImageLimits&) {
   no_decoder(where);
 }
-RgbImage decode_square(std::string_view, const std::string& where, const std::array<uint8_t, 3>&,
-                       const ImageLimits&) {
+RgbImage decode_square(std::string_view, const ImageHeader&, const std::string& where,
+                       const std::array<uint8_t, 3>&, Alpha) {
   no_decoder(where);
 }
 ImageCheck check_image(std::string_view, const std::string& where, const ImageLimits&) {

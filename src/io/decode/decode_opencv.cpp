@@ -11,7 +11,7 @@
 namespace lft::io {
 namespace {
 
-/// OpenCV's matrices in pages of their own (src/io/pages.h).
+/// Allocates OpenCV's matrices in separate pages (src/io/pages.h).
 class PageMatrices : public cv::MatAllocator {
  public:
   // OpenCV's signature. NOLINTNEXTLINE(readability-function-size)
@@ -37,17 +37,17 @@ class PageMatrices : public cv::MatAllocator {
   }
 };
 
-thread_local bool hushed = false;
+thread_local bool suppressed = false;
 
-/// While it lives, what this thread sends to std::cerr is dropped.
-struct Hush {
-  Hush() { hushed = true; }
-  ~Hush() { hushed = false; }
+/// Drops the output of this thread to std::cerr during its lifetime.
+struct SuppressStderr {
+  SuppressStderr() { suppressed = true; }
+  ~SuppressStderr() { suppressed = false; }
 };
 
-/// OpenCV's imdecode prints what it catches on std::cerr, where one error block of ours must stand
-/// alone. Other threads and other libraries keep their std::cerr. In place before main, since
-/// replacing a stream's buffer is not safe while threads run.
+/// OpenCV's imdecode prints caught exceptions on std::cerr, where lft prints exactly one error
+/// block. Other threads and other libraries keep their std::cerr. It is installed before main(),
+/// since replacing the buffer of a stream is not safe while threads run.
 class CerrFilter : public std::streambuf {
  public:
   CerrFilter() : to_(std::cerr.rdbuf(this)) {
@@ -59,14 +59,14 @@ class CerrFilter : public std::streambuf {
 
  protected:
   int_type overflow(int_type byte) override {
-    if (hushed || traits_type::eq_int_type(byte, traits_type::eof()))
+    if (suppressed || traits_type::eq_int_type(byte, traits_type::eof()))
       return traits_type::not_eof(byte);
     return to_->sputc(traits_type::to_char_type(byte));
   }
   std::streamsize xsputn(const char* text, std::streamsize size) override {
-    return hushed ? size : to_->sputn(text, size);
+    return suppressed ? size : to_->sputn(text, size);
   }
-  int sync() override { return hushed ? 0 : to_->pubsync(); }
+  int sync() override { return suppressed ? 0 : to_->pubsync(); }
 
  private:
   std::streambuf* to_;
@@ -95,7 +95,7 @@ std::string opencv_library() { return "OpenCV " CV_VERSION; }
 
 RgbImage decode_with_opencv(std::string_view bytes, const ImageHeader& header,
                             const std::string& where, size_t room, Alpha alpha) {
-  const Hush hush;
+  const SuppressStderr hush;
   cv::Mat decoded;
   try {
     const cv::Mat encoded(1, static_cast<int>(bytes.size()), CV_8U,

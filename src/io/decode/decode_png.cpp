@@ -1,4 +1,4 @@
-// setjmp stands in a function that owns nothing with a destructor: libpng leaves through longjmp.
+// setjmp is called in a function without destructors, since libpng leaves it through longjmp.
 #include <png.h>
 
 #include <algorithm>

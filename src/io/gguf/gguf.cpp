@@ -76,7 +76,7 @@ uint32_t ggml_type(DType dtype) {
          "write it again with lft export");
 }
 
-/// Goes through what stands before the data; every read is checked against the file's end.
+/// Reads everything before the data; every read is checked against the end of the file.
 class HeaderReader {
  public:
   explicit HeaderReader(const FileHandle& file) : file_(file), size_(file.size()) {}

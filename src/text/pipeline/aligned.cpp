@@ -68,7 +68,7 @@ ByteRange Aligned::source(size_t begin, size_t end) const {
 void check_growth(uint64_t bytes, uint64_t source) {
   constexpr uint64_t kSpare = 1024, kFactor = 16;
   if (bytes <= kSpare + kFactor * source && bytes < std::numeric_limits<uint32_t>::max()) return;
-  refuse(ErrorKind::kInput, "the tokenizer's rules make too much of a text", {},
+  refuse(ErrorKind::kInput, "a text grows past the limit in normalization", {},
          std::to_string(bytes) + " bytes out of " + std::to_string(source),
          "at most " + std::to_string(kFactor) + " times as many, and less than 4 GiB",
          "take a tokenizer whose normalizer, pre-tokenizer and decoder do less");

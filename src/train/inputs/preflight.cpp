@@ -12,6 +12,7 @@
 #include "src/base/signals.h"
 #include "src/base/text.h"
 #include "src/io/files.h"
+#include "src/io/image.h"
 #include "src/train/optim/schedule.h"
 
 namespace lft::train {

@@ -2,6 +2,7 @@
 
 #include "src/base/log.h"
 #include "src/base/text.h"
+#include "src/data/dataset_joined.h"
 #include "src/hf/adapter/adapter.h"
 #include "src/hf/adapter/adapter_files.h"
 #include "src/hf/adapter/adapter_notes.h"

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "src/data/dataset.h"
+#include "src/data/encode_options.h"
 #include "src/recipe/recipe.h"
 
 namespace lft::train {

@@ -6,6 +6,7 @@
 #include "src/base/hash.h"
 #include "src/base/log.h"
 #include "src/data/held_out.h"
+#include "src/io/file_handle.h"
 #include "src/io/files.h"
 #include "src/train/inputs/recipe_encoding.h"
 

@@ -6,6 +6,7 @@
 
 #include "models/family/family.h"
 #include "src/data/dataset.h"
+#include "src/data/encode_options.h"
 #include "src/io/json.h"
 #include "src/train/inputs/run_model.h"
 #include "src/train/optim/optimizer.h"

@@ -4,6 +4,7 @@
 
 #include "debug/validate_fixture.h"
 #include "src/data/dataset.h"
+#include "src/data/encode.h"
 #include "src/debug/data/validate_print.h"
 #include "src/hf/model_dir.h"
 #include "support/expect_error.h"
@@ -374,7 +375,7 @@ TEST_F(Validate, WrongTypes) {
     expect_fault(DataFault::kRow, reason);
   };
   spoil([](nlohmann::json& row) { row["image"] = 5; }, "field \"image\" names no file: 5");
-  spoil([](nlohmann::json& row) { row["conversations"] = "What?"; }, "holds no messages");
+  spoil([](nlohmann::json& row) { row["conversations"] = "What?"; }, "has no messages");
   spoil([](nlohmann::json& row) { row["conversations"][1]["value"] = 7; },
         "a message without text: 7");
   spoil([](nlohmann::json& row) { row["conversations"][0]["from"] = "robot"; }, "unknown role");

@@ -7,6 +7,7 @@
 #include "debug/names.h"
 #include "src/base/text.h"
 #include "src/data/dataset.h"
+#include "src/data/prepared_write.h"
 #include "src/debug/isolate/subset.h"
 #include "src/train/inputs/run_inputs.h"
 #include "src/train/run/trainer.h"

@@ -1,0 +1,18 @@
+// Several data sets as one.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/data/dataset.h"
+
+namespace lft::data {
+
+/// The rows of the first data set, then those of the second, and so on. With `as_sources` the
+/// source() of a row and of its sample is the number of its part; otherwise all are one source.
+std::unique_ptr<Dataset> join_datasets(std::vector<std::unique_ptr<Dataset>> parts,
+                                       bool as_sources);
+/// Where the index of part `i` is saved when that of the whole is saved at `stem`.
+std::string part_stem(const std::string& stem, size_t i);
+
+}  // namespace lft::data

@@ -1,0 +1,71 @@
+// How the rows of a data set become samples of a model: rules of the recipe and numbers of the
+// model's files.
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/family/family.h"
+#include "models/family/input_settings.h"
+#include "src/data/reading_budget.h"
+#include "src/io/image_header.h"
+#include "src/text/chat/chat_template.h"
+#include "src/text/tokenizer.h"
+
+namespace lft::data {
+
+/// The recipe's rules for encoding rows.
+struct EncodeRules {
+  family::InputSettings settings = {};
+  int64_t max_tokens = 2048;
+};
+
+/// How a special token in the words of a row is treated: as an error, as plain text, or as the
+/// token, which is what HF tokenizers do.
+enum class SpecialTokensInText { kError, kText, kSpecial };
+
+/// How rows become samples. All numbers come from the model, never from processor defaults.
+struct EncodeOptions {
+  family::ModelConfig config;
+  std::shared_ptr<const text::ChatTemplate> chat;
+  std::string image_fit = "pad";
+  int64_t max_tokens = 2048;
+  std::shared_ptr<const family::ImageProcessor> images;  // of the model and of image_fit
+  std::string eos = "</s>";
+  text::TokenizerParts tokenizer_parts;
+  std::string tokenizer_fingerprint;  // of these parts; prepared data of another tokenizer is
+                                      // refused
+  bool skip_bad = false;  // on_bad_sample: skip. A malformed row is then an error of get(), not of
+                          // open_dataset()
+  int64_t max_bad = std::numeric_limits<int64_t>::max();  // how many samples skip_bad may leave out
+  SpecialTokensInText special_tokens = SpecialTokensInText::kSpecial;
+  bool count_unknown = false;   // unknown_keys: warn. Otherwise a key that is not used is an error
+  bool open_questions = false;  // a row may end with a question, which is asked and not learnt
+  io::ImageLimits image_limits;
+  std::shared_ptr<ReadingBudget> reading = {};  // of threads that decode images; null: no limit
+};
+
+/// Reads mean and std (preprocessor_config.json or processor_config.json), the end token
+/// (tokenizer_config.json) and the chat template; lowers max_tokens to the model's positions, which
+/// *notice then reports.
+EncodeOptions encode_options(const std::string& model_dir, const family::ModelConfig& config,
+                             const text::Tokenizer& tokenizer, const EncodeRules& rules,
+                             std::string* notice);
+
+/// The names that data.template and --template accept in addition to files.
+std::vector<std::string> template_names();
+
+/// "auto": the chat template of the checkpoint, otherwise the family's own by name, which
+/// `notices` reports. A name: LLaVA's form or a family's template. Anything else: a Jinja file.
+/// `eos` ends an answer where the template ends none. kUsage for a bad setting, kInput for a bad
+/// template.
+std::shared_ptr<const text::ChatTemplate> choose_chat(const std::string& model_dir,
+                                                      const family::ModelConfig& config,
+                                                      const text::Tokenizer& tokenizer,
+                                                      const family::InputSettings& settings,
+                                                      const std::string& eos,
+                                                      std::vector<std::string>& notices);
+
+}  // namespace lft::data
