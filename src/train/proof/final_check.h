@@ -1,6 +1,7 @@
 // What a finished run must show before its adapter is saved.
 #pragma once
 
+#include "models/family/batch.h"
 #include "models/family/family.h"
 #include "src/train/optim/optimizer.h"
 
