@@ -27,11 +27,11 @@ std::vector<float> channel_table(float mean, float std) {
 
 using ChannelTables = std::array<std::vector<float>, 3>;
 
-/// What all images of a batch come to.
+/// The sizes of all images of a batch.
 struct BatchImages {
   std::vector<const PixelImage*> images;
   int64_t values = 0, tiles = 0;
-  bool alike = true;  // all tiles of one size
+  bool alike = true;  // all tiles have one size
 
   explicit BatchImages(const std::vector<Sample>& samples) {
     for (const Sample& sample : samples) {
@@ -65,8 +65,8 @@ at::Tensor normalised_pixels(const BatchImages& batch, const ChannelTables& tabl
   return pixels;
 }
 
-/// The same numbers, looked up where they are needed: a quarter of the bytes travels, and nothing
-/// waits for them.
+/// The same numbers by a table look-up on the device: a quarter of the bytes is copied,
+/// asynchronously.
 at::Tensor normalised_there(const BatchImages& batch, const ChannelTables& tables,
                             at::Device device) {
   at::Tensor raw = at::empty({batch.values},
@@ -162,7 +162,7 @@ family::Batch pack(const std::vector<Sample>& samples, const EncodeOptions& opti
     std::copy(sample.input_ids.begin(), sample.input_ids.end(),
               ids_bt.mutable_data_ptr<int64_t>() + packed->starts[s]);
     if (sample.labels.size() < 2)
-      continue;  // nothing comes before a first token that could predict it
+      continue;  // no position predicts a first token
     std::copy(sample.labels.begin() + 1, sample.labels.end(),
               labels_bt.mutable_data_ptr<int64_t>() + packed->starts[s] + 1);
   }

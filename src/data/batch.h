@@ -1,4 +1,4 @@
-// Samples to a batch, padded or packed.
+// Collates samples into a batch, padded or packed.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -19,14 +19,14 @@ family::Batch collate(const std::vector<Sample>& samples, const EncodeOptions& o
 family::Batch pack(const std::vector<Sample>& samples, const EncodeOptions& options,
                    at::Device device, int64_t fill_to = 0);
 
-/// How the batches of a run are made of its samples.
+/// How the batches of a run are made from its samples.
 struct BatchLayout {
   EncodeOptions encode;
   at::Device device = at::kCPU;
   bool packed = false;  // train.max_tokens_per_step: no padding
   int64_t fill_up = 0;  // packed: padded to one of a few sizes, at most this one; 0: not padded
 };
-/// pack() or collate(), as the layout says; the copy of the pixels to the device is asynchronous.
+/// pack() or collate(), by the layout; the copy of the pixels to the device is asynchronous.
 family::Batch make_batch(const BatchLayout& layout, const std::vector<Sample>& samples);
 
 /// The number of positions that a packed micro-batch of `tokens` is padded to: one of at most 32

@@ -31,12 +31,13 @@ class Dataset {
   virtual std::string id(int64_t index) const = 0;
   /// Image file paths of a sample, for incidents and reports (empty for prepared data).
   virtual std::vector<std::string> image_paths(int64_t index) const = 0;
-  virtual Row row(int64_t index) const = 0;  // prepared data keeps the turns too
-  virtual std::string hash() const = 0;      // sha256 of what decides the samples (rows or shards)
+  virtual Row row(int64_t index) const = 0;  // prepared data contains the turns too
+  virtual std::string hash() const = 0;      // sha256 of everything that determines the samples
+                                             // (rows or shards)
 
   // The following do not parse the rows.
-  virtual int64_t images_of(int64_t index) const;  // how many images a row shows
-  virtual bool any_image() const;                  // whether a row shows one
+  virtual int64_t images_of(int64_t index) const;  // number of images of a row
+  virtual bool any_image() const;                  // whether any row has an image
   /// A hash of the turns, the system text and the images of a row; 0 where it cannot be read.
   virtual uint64_t row_hash(int64_t index) const;
   /// The distinct images by number; none for prepared data. image_files() has their metadata at the
@@ -44,12 +45,13 @@ class Dataset {
   virtual std::vector<int32_t> image_numbers(int64_t /*index*/) const { return {}; }
   virtual int64_t image_names() const { return 0; }
   virtual std::string image_name(int64_t /*number*/) const { return {}; }
-  virtual std::string image_root(int64_t /*number*/) const { return {}; }  // where the name begins
+  virtual std::string image_root(int64_t /*number*/) const { return {}; }  // folder that the name
+                                                                           // is relative to
   virtual const std::vector<ImageFile>& image_files() const;
   /// The encoded bytes of an image of a row; empty for prepared data and where it cannot be read.
   virtual std::string image_bytes(int64_t /*index*/, size_t /*image*/) const { return {}; }
 
-  /// The number of the source of a row, where several were joined.
+  /// The index of a row's source, where several data sets were joined.
   virtual int32_t source(int64_t /*index*/) const { return 0; }
   /// Saves the index to files of this stem (IndexUse) unless it was loaded from one. kResource
   /// where it cannot be written.
@@ -57,7 +59,7 @@ class Dataset {
 };
 /// The suffix of a data file's path that gives the default stem of its index.
 inline constexpr char kIndexSuffix[] = ".lft";
-/// The index of a data file, with which a start does not read all rows: <stem>.rows, and
+/// The index of a data file, so that a start need not read all rows: <stem>.rows, and
 /// <stem>.lengths for train.worst_first and data.group_by_length.
 struct IndexUse {
   std::vector<std::string> kept = {};  // stems that are tried before the default one, in this order

@@ -100,7 +100,7 @@ class JoinedDataset : public Dataset {
   struct Place {
     const Dataset* part;
     size_t which;
-    int64_t number;  // within the part
+    int64_t number;  // within its part
   };
   Place place(const std::vector<int64_t>& begins, int64_t number) const {
     if (number < 0 || number >= begins.back())

@@ -1,4 +1,4 @@
-// Several data sets as one.
+// Concatenation of several data sets.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,7 +12,7 @@ namespace lft::data {
 /// source() of a row and of its sample is the number of its part; otherwise all are one source.
 std::unique_ptr<Dataset> join_datasets(std::vector<std::unique_ptr<Dataset>> parts,
                                        bool as_sources);
-/// Where the index of part `i` is saved when that of the whole is saved at `stem`.
+/// The stem for the index of part `i` when the whole index is saved at `stem`.
 std::string part_stem(const std::string& stem, size_t i);
 
 }  // namespace lft::data

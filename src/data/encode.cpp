@@ -24,8 +24,8 @@ int64_t total_runs(const std::vector<family::ImagePlan>& images) {
   return runs;
 }
 
-/// The text that replaces the placeholder of an image: that of its plan, without the tokens around
-/// it where the template writes them itself.
+/// The text that replaces the placeholder of an image: that of its plan, without the surrounding
+/// tokens if the template writes them itself.
 std::string written_out(const family::ImagePlan& image, const EncodeOptions& options) {
   if (!options.chat->bare_placeholders()) return image.text;
   const family::Family& family = *options.config.family;
@@ -34,7 +34,7 @@ std::string written_out(const family::ImagePlan& image, const EncodeOptions& opt
   return image.text.substr(before, image.text.size() - (mark.size() - inner.size()));
 }
 
-/// Replaces the placeholders of images by their texts and moves the spans.
+/// Replaces the placeholders of images by their texts and shifts the spans.
 void write_out_images(text::Rendered& rendered, const std::vector<family::ImagePlan>& images,
                       const EncodeOptions& options) {
   for (size_t i = images.size(); i-- > 0;) {
@@ -58,8 +58,8 @@ std::vector<text::ByteRange> ranges_of(const std::vector<text::Rendered::Span>& 
   return ranges;
 }
 
-/// Finds special tokens in the words of the data. Only the template should write them: they end
-/// turns or begin others.
+/// Finds special tokens in the text of the data. Only the template should write them: they end or
+/// begin turns.
 void look_for_special(const Row& row, const text::Tokenizer& tokenizer,
                       const EncodeOptions& options, EncodedText& text) {
   auto given = text.rendered.given.begin();
@@ -80,10 +80,10 @@ void look_for_special(const Row& row, const text::Tokenizer& tokenizer,
   }
 }
 
-/// Refuses placeholders for images that are no tokens of this tokenizer.
+/// Refuses image placeholders that are not tokens of this tokenizer.
 void check_token_marks(const Row& row, const text::Tokenizer& tokenizer,
                        const EncodeOptions& options) {
-  if (options.count_unknown) return;  // they are counted where rows are read
+  if (options.count_unknown) return;  // they are counted when rows are read
   for (const std::string& mark : token_marks(row)) {
     if (tokenizer.id_of(mark) >= 0) continue;
     refuse_row(row, "a mark of another tool, which would be trained on as it is",
@@ -94,8 +94,8 @@ void check_token_marks(const Row& row, const text::Tokenizer& tokenizer,
   }
 }
 
-/// Drops the tokens that the tokenizer adds around a text: the template wrote the BOS itself, which
-/// transformers' processors detect as well.
+/// Drops the tokens that the tokenizer adds around a text: the template has written the BOS itself,
+/// which transformers' processors detect as well.
 void drop_put_in(std::vector<text::Token>& tokens) {
   std::erase_if(tokens, [](const text::Token& token) { return token.begin == token.end; });
 }

@@ -106,7 +106,7 @@ io::Json arguments(const std::string& text) {
   return args;
 }
 
-/// The tokens that may end a turn, the one to add first.
+/// The tokens that may end a turn; the first one is the one to append.
 std::vector<std::string> end_tokens(const std::string& eos, const family::ModelConfig& config,
                                     const text::Tokenizer& tokenizer) {
   std::vector<std::string> ends = {eos};
@@ -117,7 +117,7 @@ std::vector<std::string> end_tokens(const std::string& eos, const family::ModelC
   return ends;
 }
 
-/// The Jinja that the setting names.
+/// The Jinja template that the setting names.
 text::TemplateText named_or_file(const std::string& name, const family::Family& family) {
   if (auto found = text::family_template(name, family.processor_mark)) return *found;
   return text::read_template(name);
@@ -183,7 +183,7 @@ EncodeOptions encode_options(const std::string& model_dir, const family::ModelCo
                              end_token(model_dir, config, tokenizer), notices);
   options.eos = options.chat->end();
   options.config.eos_tokens.push_back(
-      tokenizer.id_of(options.eos));  // what a model is taught to end with ends its answers
+      tokenizer.id_of(options.eos));  // a model trained to end with this token stops at it
   options.tokenizer_parts = text::tokenizer_parts(tokenizer);
   options.tokenizer_fingerprint = text::tokenizer_fingerprint(options.tokenizer_parts);
   options.max_tokens = std::min(rules.max_tokens, config.text.max_positions);

@@ -11,11 +11,11 @@
 namespace lft::data {
 namespace {
 
-/// The header of nearly every image is in these bytes. After a long EXIF block it is not: then the
-/// whole file is read for it.
+/// Enough bytes for the header of nearly every image. After a long EXIF block the header is further
+/// on: then the whole file is read.
 constexpr uint64_t kHeaderBytes = 64 << 10;
 
-/// Reads bytes of a file at any offset; small pieces that follow each other are read together.
+/// Reads bytes of a file at any offset; small consecutive reads are combined.
 class FileWindow {
  public:
   explicit FileWindow(const io::FileHandle& file, uint64_t size) : file_(file), size_(size) {}
@@ -69,8 +69,8 @@ EncodedImage::~EncodedImage() {
   if (bytes_.capacity() > kept_buffer().capacity()) bytes_.swap(kept_buffer());
 }
 
-/// A buffer that a thread keeps from image to image: one allocated for each file, which has another
-/// size, would leave holes in malloc's arenas that no later one fits into.
+/// A buffer that each thread reuses for all images: separate allocations of different sizes would
+/// fragment malloc's arenas.
 EncodedImage::Bytes& EncodedImage::kept_buffer() {
   static thread_local Bytes buffer;
   return buffer;
@@ -80,7 +80,7 @@ void EncodedImage::free_large_buffer() {
   if (bytes_.capacity() >= io::kLargeBlock) Bytes().swap(bytes_);
 }
 
-/// The first `bytes` bytes of the file. Those in the buffer are not read again.
+/// The first `bytes` bytes of the file. Bytes already in the buffer are not read again.
 std::string_view EncodedImage::read(uint64_t bytes) {
   const uint64_t begin = bytes_.size();
   if (bytes_.capacity() < bytes) {
@@ -109,7 +109,7 @@ io::ImageHeader EncodedImage::read_header() {
     if (error.kind() != ErrorKind::kInput) throw;
   }
   const io::ImageHeader header = io::read_image_header(read(file_bytes_), path, limits);
-  free_large_buffer();  // fit_bytes() are not taken yet
+  free_large_buffer();  // before fit_bytes() are taken
   return header;
 }
 

@@ -1,5 +1,5 @@
-// An image file on its way to the model: it is opened once, its header is parsed once and its size
-// is planned once.
+// An image file before the model's processor: it is opened once, its header is parsed once and its
+// size is planned once.
 #pragma once
 #include <functional>
 #include <string>
@@ -15,10 +15,10 @@
 
 namespace lft::data {
 
-/// Not for two threads at once; `options` must outlive it.
+/// Not thread-safe; `options` must outlive it.
 class EncodedImage {
  public:
-  /// Reads the header and plans what the model's processor makes of the image, which is one of
+  /// Reads the header and plans the processor's output for the image, which is one of
   /// `images_of_row`. kInput where the file is no image, exceeds a limit or cannot be fitted.
   EncodedImage(io::FileHandle file, const EncodeOptions& options, size_t images_of_row = 1);
   ~EncodedImage();
@@ -46,7 +46,7 @@ class EncodedImage {
   const EncodeOptions& options_;
   const family::ImageProcessor& processor_;
   uint64_t file_bytes_;
-  Bytes bytes_;  // the first bytes of the file, as many as were read
+  Bytes bytes_;  // the first bytes of the file that were read
   io::ImageHeader header_;
   family::ImagePlan plan_;
 };
@@ -56,7 +56,7 @@ class EncodedImage {
 void for_each_image(const Row& row, const std::string& image_root, const EncodeOptions& options,
                     const std::string& next, const std::function<void(EncodedImage&)>& use);
 
-/// Pixels, fitted to the model as `plan` says. kInput where they are of another size.
+/// Pixels fitted to the model by `plan`. kInput where they have another size.
 PixelImage fit_image(const io::RgbImage& image, const family::ImagePlan& plan,
                      const family::ImageProcessor& processor, const std::string& where);
 

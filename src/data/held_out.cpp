@@ -17,9 +17,9 @@ namespace lft::data {
 namespace {
 
 constexpr uint64_t kSplitStream =
-    0x68656c646f757421ull;  // sets it apart from the order of training
+    0x68656c646f757421ull;  // separates this random stream from that of the training order
 
-/// Rows that belong together have one root.
+/// Rows of one group have the same root.
 class RowGroups {
  public:
   explicit RowGroups(const Dataset& dataset) : parent_(static_cast<size_t>(dataset.size())) {
@@ -28,7 +28,7 @@ class RowGroups {
     for (size_t i = 0; i < parent_.size(); ++i) {
       const auto row = static_cast<int64_t>(i);
       const uint64_t hash = dataset.row_hash(row);
-      if (hash == 0) continue;  // it cannot be read
+      if (hash == 0) continue;  // the row cannot be read
       join(content_first_, hash, i);
       if (files.empty() && dataset.images_of(row) > 0) {
         for (const std::string& name : dataset.row(row).images) join(image_first_, key_of(name), i);
@@ -38,10 +38,10 @@ class RowGroups {
     }
   }
 
-  /// In the order of their first rows.
+  /// Groups in the order of their first rows.
   std::vector<std::vector<int64_t>> groups() {
     std::vector<std::vector<int64_t>> groups;
-    std::unordered_map<size_t, size_t> number;  // of a root's group
+    std::unordered_map<size_t, size_t> number;  // group number by root
     for (size_t i = 0; i < parent_.size(); ++i) {
       const auto [at, fresh] = number.emplace(root(i), groups.size());
       if (fresh) groups.emplace_back();
@@ -55,7 +55,7 @@ class RowGroups {
     while (parent_[i] != i) i = parent_[i] = parent_[parent_[i]];
     return i;
   }
-  using First = std::unordered_map<uint64_t, size_t>;  // the first row that has it, by its hash
+  using First = std::unordered_map<uint64_t, size_t>;  // first row with this hash
 
   static uint64_t key_of(const std::string& name) {
     const std::string normal = std::filesystem::path(name).lexically_normal().string();

@@ -12,7 +12,7 @@
 namespace lft::data {
 namespace {
 
-/// The plan of each image of a row, by its header; `length` has what they cost.
+/// Plans each image of a row from its header; `length` receives their cost.
 std::vector<family::ImagePlan> measure_images(const Row& row, const std::string& root,
                                               const EncodeOptions& options, SampleLength& length) {
   std::vector<family::ImagePlan> plans;
@@ -24,7 +24,7 @@ std::vector<family::ImagePlan> measure_images(const Row& row, const std::string&
   return plans;
 }
 
-/// Counts the bad samples of all workers and keeps the error of the first sample by index.
+/// Counts the bad samples of all workers and keeps the error with the lowest index.
 class BadCount {
  public:
   void add(int64_t index, const Error& error) {
@@ -63,7 +63,7 @@ SampleLength row_length(const Row& row, const std::string& image_root,
   SampleLength of_images;
   const std::vector<family::ImagePlan> images =
       fixed ? fixed_plans(row.images.size(), options)
-            : measure_images(row, root, options, of_images);  // the text depends on them
+            : measure_images(row, root, options, of_images);  // the text depends on the plans
   Sample sample = expand_images(encode_text(row, images, tokenizer, options), row, images, options);
   const int64_t whole = sample.supervised();
   truncate_sample(sample, row, images, options);

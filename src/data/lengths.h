@@ -10,16 +10,16 @@
 
 namespace lft::data {
 
-/// The samples that cannot be read, as far as measuring finds them.
+/// The samples that cannot be read, as far as measuring detects them.
 struct BadSamples {
   int64_t count = 0, first = -1;  // first: dataset index
-  std::optional<Error> error;     // of the first
+  std::optional<Error> error;     // error of the first one
 };
 
 /// The length of the sample that encode_row() would return; images are opened, not decoded.
 SampleLength row_length(const Row& row, const std::string& image_root,
                         const text::Tokenizer& tokenizer, const EncodeOptions& options);
-/// The length of a sample; `cut` and `reading` are not known and 0.
+/// The length of a sample; `cut` and `reading` are unknown and 0.
 SampleLength sample_length(const Sample& sample);
 
 /// Lengths by dataset index, measured on `workers` threads (at least one). A bad sample has 0

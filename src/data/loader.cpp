@@ -24,11 +24,12 @@ bool MicroBatchCutter::starts_micro_batch(int64_t place, int64_t tokens) {
   return starts;
 }
 
-/// The places of a step in the order of its epoch that are known before its samples are read.
+/// The positions of a step in the order of its epoch, as far as known before samples are read.
 struct StepCut {
-  Range places;                      // that this loader gives, from the step's first on
-  std::vector<int64_t> starts = {};  // where all its micro-batches begin; empty: found by reading
-  int64_t first = 0;                 // number of the micro-batch that begins with `places`
+  Range places;                      // positions of this loader from the step's first on
+  std::vector<int64_t> starts = {};  // first positions of all its micro-batches; empty: found by
+                                     // reading
+  int64_t first = 0;                 // number of the micro-batch that begins at `places`
 };
 
 namespace {
@@ -58,7 +59,7 @@ StepCut share_of_step(const LoaderOptions& options, std::span<const int64_t> ord
 
 }  // namespace
 
-/// A place in the endless stream of samples, filled by the worker that takes it.
+/// A position in the endless stream of samples, filled by the worker that takes it.
 struct Slot {
   int64_t index = 0;
   bool done = false;
@@ -67,7 +68,7 @@ struct Slot {
 };
 
 struct Loader::State {
-  static constexpr size_t kMostCuts = 64;  // steps ahead, where this rank has no sample of them
+  static constexpr size_t kMostCuts = 64;  // steps read ahead in which this rank has no sample
 
   State(const Dataset& data, LoaderOptions settings, int64_t first_step)
       : dataset(data),
@@ -77,7 +78,7 @@ struct Loader::State {
     group = options.batch_size * options.grad_accum;
     steps_per_epoch = (size + group - 1) / group;
     ahead = first_step;
-    // A step ahead and two samples a worker, within bounds of memory.
+    // One step and two samples per worker are read ahead, within a memory limit.
     capacity =
         static_cast<size_t>(std::min<int64_t>(group / options.ranks + 2 * options.workers, 4096));
   }
@@ -94,27 +95,27 @@ struct Loader::State {
   const LoaderOptions options;
   const int64_t size;  // of an epoch
   int64_t group = 0, steps_per_epoch = 0;
-  int64_t step = 0;            // the step that next() gives; the consumer's alone
-  std::exception_ptr failure;  // what next() threw
+  int64_t step = 0;            // the step that next() returns; used by the consumer only
+  std::exception_ptr failure;  // the exception that next() threw
 
-  // Under the mutex: the stream's end as seen by the workers, and the slots between it and the
-  // consumer.
+  // Guarded by the mutex: the end of the stream as seen by the workers, and the slots between it
+  // and the consumer.
   std::mutex mutex;
   std::condition_variable room, filled;
   std::deque<std::shared_ptr<Slot>> queue;
-  std::deque<StepCut> cuts;  // of the steps that were begun and not given
+  std::deque<StepCut> cuts;  // steps that were begun and not returned yet
   int64_t ahead = 0;         // the next step to begin
-  Range open;                // what is left of the one that was begun last, in the epoch's order
+  Range open;                // rest of the step that was begun last, in the epoch's order
   std::optional<EpochOrder> order;
   int64_t order_epoch = -1;
   size_t capacity = 0;
   bool stop = false;
-  std::exception_ptr broken;  // what ended a worker
+  std::exception_ptr broken;  // the exception that ended a worker
   std::vector<std::thread> threads;
 
   bool has_room() const { return queue.size() < capacity && cuts.size() < kMostCuts; }
 
-  /// Begins a step, of which this rank may have no sample. The caller has locked the mutex.
+  /// Begins a step, which may have no sample for this rank. The caller has locked the mutex.
   void begin_step() {
     if (const int64_t epoch = ahead / steps_per_epoch; order_epoch != epoch) {
       order.emplace(options, dataset.size(), epoch);
@@ -129,8 +130,8 @@ struct Loader::State {
     ++ahead;
   }
 
-  /// The next place of the stream; null where the current step has none. The caller has locked the
-  /// mutex.
+  /// The next position of the stream; null where the current step has none. The caller has locked
+  /// the mutex.
   std::shared_ptr<Slot> take() {
     if (open.size() == 0) begin_step();
     if (open.size() == 0) return nullptr;
@@ -147,8 +148,8 @@ struct Loader::State {
     }
   }
 
-  /// A worker that runs out of memory between two samples is the consumer's error, as one within a
-  /// sample is.
+  /// Out of memory in a worker between two samples is rethrown in the consumer, like an error
+  /// within a sample.
   void work() {
     try {
       take_and_fill();
@@ -192,7 +193,7 @@ struct Loader::State {
     return slot;
   }
 
-  /// The cut of the next step.
+  /// The positions of the next step.
   StepCut pop_cut() {
     std::unique_lock lock(mutex);
     if (threads.empty()) begin_step();
@@ -204,7 +205,7 @@ struct Loader::State {
     return cut;
   }
 
-  /// True where the slot's error is a bad sample to be left out; any other error is rethrown.
+  /// True where the slot's error is a bad sample to skip; any other error is rethrown.
   bool leave_out(const Slot& slot, StepSamples& step_samples) {
     if (!slot.error) return false;
     try {
@@ -273,7 +274,7 @@ StepSamples Loader::next() {
         result.indices.emplace_back();
         result.numbers.push_back(number);
       }
-      result.numbers.back() = number;  // those before it in the same place were left out
+      result.numbers.back() = number;  // earlier ones at this position were skipped
       if (left_out) continue;
       result.micro.back().push_back(std::move(slot->sample));
       result.indices.back().push_back(slot->index);

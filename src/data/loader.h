@@ -28,24 +28,24 @@ struct StepSamples {
   int64_t cut = 0;
   std::vector<std::string> skipped;                // ids of skipped bad samples, with the reason
   std::vector<int64_t> skipped_indices;            // dataset indices of the same
-  std::shared_ptr<const BatchLayout> layout = {};  // of the loader; how micro-batches are made
-  /// The batch of the first micro-batch, where it was made before its step; null: it was not. The
-  /// step takes it and leaves an empty one.
+  std::shared_ptr<const BatchLayout> layout = {};  // of the loader: how micro-batches are made
+  /// The batch of the first micro-batch if it was made before its step, otherwise null. The step
+  /// takes it and leaves an empty pointer.
   std::shared_ptr<family::Batch> made = {};
 
-  /// The batch of micro-batch `micro`: the one in `made` where it is that one.
+  /// The batch of micro-batch `micro`: the one in `made` if it is that one.
   family::Batch take(size_t micro) const;
   family::Batch make(const std::vector<Sample>& samples) const {
     return make_batch(*layout, samples);
   }
 };
 
-/// Finds where micro-batches begin within a global batch.
+/// Finds the boundaries of micro-batches within a global batch.
 class MicroBatchCutter {
  public:
   explicit MicroBatchCutter(const LoaderOptions& options)
       : batch_size_(options.batch_size), max_tokens_(options.max_tokens) {}
-  /// Called for every place from 0. tokens: those of its sample, 0 where it is skipped.
+  /// Called for every position from 0. tokens: those of its sample, 0 where it is skipped.
   bool starts_micro_batch(int64_t place, int64_t tokens);
 
  private:

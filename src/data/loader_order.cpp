@@ -9,11 +9,11 @@ namespace lft::data {
 namespace {
 
 constexpr uint64_t kBatchStream =
-    0x6c656e6774687321ull;  // sets the shuffle of batches apart from that of samples
+    0x6c656e6774687321ull;  // separates the shuffle of batches from that of samples
 constexpr int64_t kMostBatches = 50,
-                  kFewestWindows = 4;  // as Hugging Face's LengthGroupedSampler has them
+                  kFewestWindows = 4;  // as in Hugging Face's LengthGroupedSampler
 
-/// splitmix64 (Steele, Lea, Flood 2014). Ours and fixed: std::shuffle differs between libraries.
+/// splitmix64 (Steele, Lea, Flood 2014), since std::shuffle differs between libraries.
 uint64_t splitmix64(uint64_t& state) {
   uint64_t z = (state += 0x9e3779b97f4a7c15ull);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -26,7 +26,7 @@ uint64_t stream_of(uint64_t seed, int64_t epoch) {
   return static_cast<uint64_t>(epoch) ^ splitmix64(key);
 }
 
-/// Fisher-Yates from the end.
+/// Fisher-Yates shuffle from the end.
 template <class Item>
 void shuffle_with(std::vector<Item>& items, uint64_t state) {
   for (size_t i = items.size(); i > 1; --i) {
@@ -36,7 +36,7 @@ void shuffle_with(std::vector<Item>& items, uint64_t state) {
   }
 }
 
-/// Shuffled, of a few: those of the batches when batches are.
+/// Shuffles a few items: those of the batches when batches are shuffled.
 template <class Item>
 std::vector<Item> shuffled(int64_t size, uint64_t stream) {
   std::vector<Item> order(static_cast<size_t>(size));
@@ -58,10 +58,10 @@ int64_t epoch_size(const LoaderOptions& options, int64_t rows) {
   return options.sources.empty() ? rows : EpochItems(options.sources, options.seed, 0).size();
 }
 
-/// Without lengths: `held_` is the order of the rows. With lengths windows of many batches are
-/// sorted, so that a batch holds neighbours, and whole batches come in a random order, `held_`;
-/// the short last one stays last. Which samples meet still depends on the epoch, since the windows
-/// are cut from its order.
+/// Without lengths, `held_` is the order of the rows. With lengths, windows of many batches are
+/// sorted, so that a batch contains samples of similar length, and whole batches are shuffled into
+/// `held_`; the short last batch stays last. The samples of a batch still vary by epoch, since the
+/// windows are cut from its order.
 EpochOrder::EpochOrder(const LoaderOptions& options, int64_t rows, int64_t epoch, int64_t most_held)
     : options_(options),
       items_(options.sources, options.seed, epoch),
@@ -78,7 +78,7 @@ EpochOrder::EpochOrder(const LoaderOptions& options, int64_t rows, int64_t epoch
 
 int64_t EpochOrder::at(int64_t place) { return options_.lengths ? grouped(place) : base(place); }
 
-/// The row at a place of the order without regard to length.
+/// The row at a position of the order that ignores lengths.
 int64_t EpochOrder::base(int64_t place) const {
   return options_.sources.empty() ? item(place) : items_.row(item(place));
 }

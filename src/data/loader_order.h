@@ -13,16 +13,17 @@ namespace lft::data {
 /// The permutation of [0, size) for an epoch; identity without shuffle.
 std::vector<int64_t> epoch_order(int64_t size, uint64_t seed, int64_t epoch, bool shuffle);
 
-/// Up to this many rows a shuffled order is in memory; of more, each place is computed.
+/// Up to this many rows a shuffled order is kept in memory; above it, each position is computed.
 constexpr int64_t kMostRowsHeld = 1 << 24;
-constexpr int64_t kRowsOfABlock = 1024;  // of data.shuffle: blocks
+constexpr int64_t kRowsOfABlock = 1024;  // data.shuffle: blocks
 
 struct LoaderOptions {
   int64_t batch_size = 16, grad_accum = 1, workers = 4;
   uint64_t seed = 42;
   bool shuffle = true;
-  bool blocks = false;    // with shuffle: whole blocks of rows are, and the short last one is last
-  bool skip_bad = false;  // on_bad_sample: skip (counted, named)
+  bool blocks = false;    // with shuffle: whole blocks of rows are shuffled, the short last one
+                          // stays last
+  bool skip_bad = false;  // on_bad_sample: skip (counted, listed by id)
   int64_t max_tokens =
       0;  // above 0: micro-batches are cut by tokens, in order, instead of by batch_size
   /// Tokens by dataset index, by which batches of similar length are made (data.group_by_length).
@@ -61,10 +62,10 @@ class EpochOrder {
 
   const LoaderOptions options_;
   EpochItems items_;
-  int64_t size_, window_ = 0;  // window_: number of places that are sorted by length together
+  int64_t size_, window_ = 0;  // window_: number of positions sorted by length together
   uint64_t stream_;
   std::vector<uint32_t> held_, batches_;  // empty: computed
-  std::vector<int64_t> sorted_;           // the window of the last call
+  std::vector<int64_t> sorted_;           // the window used by the last call
   int64_t sorted_begin_ = -1;
 };
 

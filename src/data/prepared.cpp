@@ -22,7 +22,7 @@ namespace {
          "fix it and run lft prepare again, or set data.on_bad_sample: skip");
 }
 
-/// kInput with each rule in which `stored`, of an index.json, differs from the run's.
+/// kInput with each rule in which `stored`, from an index.json, differs from the run's.
 void check_made_for(const io::Json& stored, const EncodeOptions& options, const std::string& path) {
   std::vector<std::string> found, expected;
   io::Json wanted = sample_rules(options);
@@ -43,7 +43,7 @@ void check_made_for(const io::Json& stored, const EncodeOptions& options, const 
          join(found), join(expected), "run lft prepare again with this recipe");
 }
 
-/// What the model takes on trust: ids below the vocabulary, image positions for the images.
+/// Checks what the model does not: ids below the vocabulary, image positions for the images.
 void check_prepared(const Sample& sample, const EncodeOptions& options, const std::string& where) {
   int64_t image_positions = 0, expected = 0;
   for (const int64_t id : sample.input_ids) {
@@ -60,7 +60,7 @@ void check_prepared(const Sample& sample, const EncodeOptions& options, const st
                  std::to_string(expected));
 }
 
-/// Files of records one after the other, numbered through.
+/// Record files in sequence, with consecutive record numbers.
 class RecordFiles {
  public:
   void add(RecordFile file, int64_t count) {
@@ -69,7 +69,7 @@ class RecordFiles {
     files_.push_back(std::move(file));
   }
   int64_t size() const { return size_; }
-  /// The file of a record, and its number there.
+  /// The file of a record, and the record's number in that file.
   std::pair<const RecordFile&, int64_t> place(int64_t index) const {
     const auto after = std::ranges::upper_bound(starts_, index);
     const auto file = static_cast<size_t>(after - starts_.begin()) - 1;

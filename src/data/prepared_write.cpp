@@ -17,7 +17,7 @@
 namespace lft::data {
 namespace {
 
-/// Shards of one kind, each written when it is full.
+/// Shards of one kind; each is written when it is full.
 class ShardWriter {
  public:
   ShardWriter(std::string folder, std::string kind, int64_t numbers, int64_t shard_bytes)
@@ -56,7 +56,7 @@ class PreparedWriter {
         samples_(folder_, "shard", kSampleNumbers, shard_bytes),
         images_(folder_, "images", kImageNumbers, shard_bytes) {}
 
-  /// Numbers the images of some samples and stores those that were not met before, packed by all
+  /// Numbers the images of some samples and stores those that are new, packed by all
   /// cores.
   void add_images(const std::vector<const Sample*>& samples) {
     std::vector<const PixelImage*> fresh;
@@ -133,12 +133,12 @@ class PreparedWriter {
   std::string folder_;
   const EncodeOptions& options_;
   ShardWriter samples_, images_;
-  std::unordered_map<std::string, int32_t> numbers_;  // of images, by their content
+  std::unordered_map<std::string, int32_t> numbers_;  // image number by content
   int64_t rows_ = 0, first_bad_ = -1, images_shown_ = 0, supervised_ = 0, tokens_ = 0;
   bool special_read_ = false;
 };
 
-/// The samples of a few rows, good and bad, in the order of the rows.
+/// The samples of a few rows, valid and bad, in the order of the rows.
 void write_group(const Dataset& dataset, const StepSamples& group, int64_t& next,
                  PreparedWriter& writer) {
   std::map<int64_t, const Sample*> good;

@@ -12,8 +12,8 @@ namespace lft::data {
 
 constexpr int64_t kPreparedShardBytes = 512ll << 20;
 /// Writes tokenised, decoded samples. kInput for the first bad sample; with options.skip_bad its
-/// place and its reason are stored, so that order and skips are those of the original rows. `poll`
-/// is called every few samples; an exception of it leaves no output behind.
+/// position and reason are stored, so that order and skips are those of the original rows. `poll`
+/// is called every few samples; an exception from it leaves no output behind.
 void prepare_dataset(const Dataset& dataset, const EncodeOptions& options, const std::string& out,
                      int64_t shard_bytes = kPreparedShardBytes,
                      const std::function<void()>& poll = nullptr);

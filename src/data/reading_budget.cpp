@@ -11,7 +11,7 @@ ReadingBudget::Share::Share(ReadingBudget& budget, int64_t bytes) : budget_(budg
   });
   ++budget.served_;
   budget.held_ += bytes;
-  budget.freed_.notify_all();  // the next one's turn
+  budget.freed_.notify_all();  // the next request may proceed
 }
 
 ReadingBudget::Share::~Share() {

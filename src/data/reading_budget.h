@@ -11,7 +11,7 @@ namespace lft::data {
 /// than the whole budget is decoded while no other image is. Thread-safe.
 class ReadingBudget {
  public:
-  /// Takes bytes of the budget during its lifetime.
+  /// Reserves bytes of the budget during its lifetime.
   class Share {
    public:
     Share(ReadingBudget& budget, int64_t bytes);

@@ -70,7 +70,7 @@ SampleLength RowDataset::length(int64_t index) const {
   return row_length(row(index), image_root_, tokenizer_, options_);
 }
 
-/// The length of a row; empty for a bad one.
+/// The length of a row; empty for a bad row.
 SampleLength RowDataset::measured(const ReadRow& read) const {
   if (read.bad) return {};
   try {
@@ -81,9 +81,9 @@ SampleLength RowDataset::measured(const ReadRow& read) const {
   }
 }
 
-/// Everything that decides a row's length: rows, rules, and the images by their sizes and times.
+/// Everything that determines a row's length: rows, rules, and the images by size and time.
 std::string RowDataset::lengths_key() const {
-  constexpr int kOrientations = 2;  // version of reading orientations: other lengths are stale
+  constexpr int kOrientations = 2;  // version of the orientation rules: other lengths are stale
   io::Json key = sample_rules(options_);
   key["rows"] = index_->hash();
   key["orientations"] = kOrientations;

@@ -1,4 +1,4 @@
-// The rows of a data file as a data set: found through their index, parsed and encoded on demand.
+// The rows of a data file as a data set: located by their index, parsed and encoded on demand.
 #pragma once
 #include <mutex>
 #include <optional>
@@ -45,7 +45,7 @@ class RowDataset : public Dataset {
   std::string image_root_;
   const text::Tokenizer& tokenizer_;
   EncodeOptions options_;
-  std::vector<std::string> kept_;  // stems of files
+  std::vector<std::string> kept_;  // file stems
   std::unique_ptr<RowIndex> index_;
   mutable std::mutex measuring_;
   mutable std::optional<LengthTable> lengths_;

@@ -1,4 +1,4 @@
-// Parquet and Arrow files, by the library of the pyarrow wheel.
+// Reads Parquet and Arrow files with the library of the pyarrow wheel.
 #include "src/data/arrow_module/module.h"
 
 #include <arrow/api.h>
@@ -15,7 +15,7 @@
 namespace lft::data {
 namespace {
 
-constexpr int64_t kRowsAtOnce = 64;  // of Parquet, whose values are decoded
+constexpr int64_t kRowsAtOnce = 64;  // rows of Parquet that are decoded at once
 
 [[noreturn]] void fail(const arrow::Status& status, int64_t row = -1) {
   throw ArrowFailure{"the file cannot be read", status.message(), "", "fetch it again, whole", row};
@@ -29,7 +29,7 @@ T take(arrow::Result<T> result) {
   return std::move(result).ValueUnsafe();
 }
 
-/// Batches of rows in the order of the file.
+/// Record batches in the order of the file.
 class BatchFile : public ArrowFile {
  public:
   void read(const std::function<void(int64_t, ArrowRow&&)>& visit) override {
@@ -91,7 +91,7 @@ class ParquetFile : public BatchFile {
   std::unique_ptr<parquet::arrow::FileReader> reader_;
 };
 
-/// A file or a stream of Arrow's IPC format; read where it lies in memory.
+/// A file or a stream in Arrow's IPC format, read in place through a memory map.
 class IpcFile : public BatchFile {
  public:
   IpcFile(const std::string& path, const ArrowLimits& limits) : BatchFile(limits) {

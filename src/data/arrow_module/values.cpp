@@ -12,11 +12,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kMostDepth = 64;  // of a JSON text in a column
+constexpr int kMostDepth = 64;  // nesting of a JSON text in a column
 
 constexpr const char* kDialogues[] = {"messages", "conversations", "texts"};
 
-/// The ending of a file of these bytes, by their first ones; empty where they are no image's.
+/// The file extension for image bytes, by their first bytes; empty for other bytes.
 std::string known_ending(std::string_view bytes) {
   if (bytes.starts_with("\xff\xd8\xff")) return "jpg";
   if (bytes.starts_with("\x89PNG")) return "png";
@@ -50,18 +50,18 @@ std::string uuid_text(std::string_view bytes) {
   return text;
 }
 
-/// Number types as numbers, by way of text: no case for each of eleven. Null is what is not finite.
+/// Numbers of all eleven types, converted through text. Non-finite numbers become null.
 Json number(const arrow::Scalar& scalar) {
   const Json read = Json::parse(scalar.ToString(), nullptr, /*allow_exceptions=*/false);
   return read.is_number() ? read : Json();
 }
 
-/// One row's values as JSON.
+/// Converts one row's values to JSON.
 class RowValues {
  public:
   RowValues(ArrowRow& row, const ArrowLimits& limits) : row_(row), limits_(limits) {}
 
-  /// A column's value. Texts that are stored as bytes are found in dialogues alone.
+  /// A column's value. Texts stored as binary are recognised only in dialogues.
   Json column(const std::string& name, const arrow::Array& array, int64_t i) {
     in_dialogue_ = is_dialogue(name);
     Json read = value(array, i);
@@ -74,7 +74,7 @@ class RowValues {
            name == "completion";
   }
 
-  /// {"from": [...], "value": [...]}, as datasets writes a sequence of structs, as a list of them.
+  /// {"from": [...], "value": [...]}, as datasets writes a list of structs, converted to a list.
   static Json list_of(Json read) {
     const auto is_list = [&](const Json& each) {
       return each.is_array() && each.size() == read.begin()->size();
@@ -154,7 +154,7 @@ class RowValues {
     return std::move(scalar).ValueUnsafe();
   }
 
-  /// The value that a run or a union refers to.
+  /// The value that a run-end or a union refers to.
   Json value_of(const arrow::Scalar& held) {
     const auto array = arrow::MakeArrayFromScalar(held, 1);
     if (!array.ok())
@@ -168,12 +168,12 @@ class RowValues {
     return unnamed(array, i);
   }
 
-  /// Whoever needs the value refuses it with its type.
+  /// The type is reported where the value is needed.
   static Json unnamed(const arrow::Array& array, int64_t i) {
     return {{kArrowType, array.type()->ToString()}, {kArrowPrinted, scalar(array, i)->ToString()}};
   }
 
-  /// As JSON has it where the keys are texts.
+  /// A map as a JSON object where its keys are strings.
   Json map(const arrow::MapArray& array, int64_t i) {
     if (!arrow::is_string(array.keys()->type_id())) return unnamed(array, i);
     Json object = Json::object();
@@ -182,8 +182,8 @@ class RowValues {
     return object;
   }
 
-  /// JSON texts and booleans as what they are; other extensions as what they are stored as, but for
-  /// those that mean more.
+  /// JSON and boolean extensions as such; other extensions as their storage type, except those that
+  /// mean more.
   Json extended(const arrow::ExtensionArray& array, int64_t i) {
     const std::string name = array.extension_type()->extension_name();
     const arrow::Array& storage = *array.storage();
@@ -200,7 +200,7 @@ class RowValues {
     return name.starts_with("parquet.") ? unnamed(array, i) : value(storage, i);
   }
 
-  /// A text that is no JSON, or nested beyond what a row may be, has no value.
+  /// Text that is not JSON, or is nested too deeply, has no value.
   static std::optional<Json> json_text(const Json& stored) {
     struct TooDeep {};
     const auto shallow = [](int depth, Json::parse_event_t, Json&) {
@@ -223,7 +223,7 @@ class RowValues {
     return items;
   }
 
-  /// An object with bytes is an image, else its path or what it is; with neither it is none.
+  /// A struct with bytes is an image; else its path or its value; without either, no image.
   Json fields(const arrow::StructArray& array, int64_t i) {
     const auto bytes = array.GetFieldByName("bytes"), path = array.GetFieldByName("path");
     const bool is_image = bytes != nullptr && holds_bytes(bytes->type_id());
@@ -238,7 +238,7 @@ class RowValues {
     return object;
   }
 
-  /// An image, or in a dialogue a text whose column lacks the mark of UTF-8.
+  /// An image, or, in a dialogue, a text whose column is not marked as UTF-8.
   Json bytes(std::string_view bytes) {
     const bool is_text =
         in_dialogue_ && known_ending(bytes).empty() && arrow::util::ValidateUTF8(bytes);
@@ -268,8 +268,8 @@ class RowValues {
   bool in_dialogue_ = false;
 };
 
-/// The Cauldron's turns as a conversation: {user, assistant, source}, the images before the first
-/// question.
+/// The Cauldron's turns, {user, assistant, source}, as a conversation with the images before the
+/// first question.
 void take_cauldron(Json& row, size_t images) {
   const auto texts = row.find("texts");
   if (texts == row.end() || !texts->is_array() || row.contains("messages") ||

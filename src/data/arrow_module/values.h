@@ -1,4 +1,4 @@
-// A row of Arrow arrays as a row of a data file: JSON and images.
+// Converts a row of Arrow arrays to a row of a data file: JSON and images.
 #pragma once
 #include <arrow/api.h>
 
@@ -11,7 +11,7 @@ namespace lft::data {
 /// Throws ArrowFailure where no column holds a dialogue.
 void check_columns(const arrow::Schema& schema);
 
-/// Throws ArrowFailure, without a row, for what is beyond the limits or no row at all.
+/// Throws ArrowFailure, without a row index, for a row beyond the limits or an empty one.
 ArrowRow arrow_row(const arrow::RecordBatch& batch, int64_t index, const ArrowLimits& limits);
 
 }  // namespace lft::data

@@ -13,14 +13,14 @@ namespace lft::data {
 /// so that equal stamps mean equal bytes if the stamp was taken after these times.
 struct FileStamp {
   int64_t bytes = 0, modified = 0, changed = 0, inode = 0;  // times in ns
-  int64_t taken = 0;                                        // when it was asked, in ns
+  int64_t taken = 0;                                        // time of the query, in ns
   /// The stamp of an existing file.
   static FileStamp of(const std::string& path);
   bool same(const FileStamp& other) const {
     return bytes == other.bytes && modified == other.modified && changed == other.changed &&
            inode == other.inode;
   }
-  /// Whether a later write would have another time: the clocks of file systems are coarse.
+  /// Whether a later write would change the time: file system clocks are coarse.
   bool settled() const;
 
   void write(std::map<std::string, std::string>& facts) const;

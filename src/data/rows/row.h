@@ -9,7 +9,7 @@
 
 namespace lft::data {
 
-/// An image that comes with its row: bytes, or a part of the data file.
+/// An image embedded in its row: bytes, or a part of the data file.
 struct RowImage {
   std::string name;                               // "data:..." or "tar:...", as in Row::images
   std::shared_ptr<const std::string> bytes = {};  // of a data: URI
@@ -17,13 +17,13 @@ struct RowImage {
   int64_t offset = 0, size = 0;
 };
 
-/// A conversation and the image files that it shows.
+/// A conversation and its image files.
 struct Row {
   std::string id;
   std::string where;                      // file:line or file[index], for messages
   text::Conversation conversation;        // without a system message the template's own is used
   std::vector<std::string> images;        // names under image_root, or those in `inside`
-  std::vector<std::string> answers = {};  // further correct answers, where the row lists them
+  std::vector<std::string> answers = {};  // further correct answers, if the row has a list of them
   std::vector<RowImage> inside = {};      // empty for a row that was read from prepared data
 
   const std::vector<text::Message>& messages() const { return conversation.messages; }

@@ -22,8 +22,8 @@ bool is_base64_digit(char c) {
          c == '/';
 }
 
-/// Decodes base64 with or without padding, also URL-safe, with white space anywhere, as MIME breaks
-/// lines. Returns the fault of the text, or "".
+/// Decodes base64 with or without padding, also URL-safe, with white space anywhere (MIME line
+/// breaks). Returns the error in the text, or "".
 std::string decode_base64(std::string_view text, std::string* bytes) {
   std::string digits;
   digits.reserve(text.size() + 3);
@@ -53,7 +53,7 @@ std::string decode_base64(std::string_view text, std::string* bytes) {
   return "";
 }
 
-/// Decodes "%41" and the like; empty where a percent sign is followed by something else.
+/// Decodes "%41" and the like; empty where a percent sign is not followed by two hex digits.
 std::optional<std::string> unescaped(std::string_view text) {
   std::string plain;
   for (size_t at = 0; at < text.size(); ++at) {
@@ -71,14 +71,14 @@ std::optional<std::string> unescaped(std::string_view text) {
   return plain;
 }
 
-/// Whether `text` begins with `prefix`, which is in lower case, in any case.
+/// Whether `text` begins with `prefix`, which is in lower case, ignoring case.
 bool begins_with(std::string_view text, std::string_view prefix) {
   return lower_ascii(text.substr(0, prefix.size())) == prefix;
 }
 
-/// The bytes of an image as plain base64, which begins like the file formats.
+/// The bytes of an image as plain base64 without a URI, recognised by a known file signature.
 std::optional<std::string> bare_base64(std::string_view name) {
-  constexpr size_t kShortest = 64;  // longer than a file name that happens to look like one
+  constexpr size_t kShortest = 64;  // longer than a file name that happens to look like base64
   constexpr std::array<std::string_view, 6> kBegin = {"iVBORw0KGgo", "/9j/",  "R0lGOD",
                                                       "UklGR",       "SUkqA", "TU0AK"};
   const auto begins = [&](std::string_view each) { return name.starts_with(each); };
@@ -96,7 +96,7 @@ RowImage bytes_in_row(std::string bytes) {
 
 std::string base_name(const std::string& name) { return name.substr(name.rfind('/') + 1); }
 
-/// The part of a member's base name after its first point: what follows the sample's key.
+/// The part of a member's base name after its first dot, which ends the sample's key.
 std::string ending(const std::string& name) {
   const std::string base = base_name(name);
   return base.substr(std::min(base.find('.'), base.size() - 1) + 1);

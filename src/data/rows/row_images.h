@@ -1,5 +1,5 @@
-// The images of a row: files under the image root, data: URIs in the row, or members of a tar file
-// next to it.
+// The images of a row: files under the image root, data: URIs in the row, or members of the row's
+// tar file.
 #pragma once
 #include <optional>
 #include <string>

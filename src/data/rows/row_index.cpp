@@ -20,7 +20,7 @@ io::Json stored_error(const Error& error) {
   return {info.what, info.where, info.found, info.expected, info.next};
 }
 
-/// Errors name the file as it is called now.
+/// Errors use the current name of the file.
 Error error_from(const io::Json& json, const std::string& stored_path, const std::string& path) {
   const auto part = [&](size_t i) { return json.at(i).get<std::string>(); };
   ErrorInfo info{part(0), part(1), part(2), part(3), part(4)};
@@ -65,7 +65,7 @@ void RowIndex::forget() {
   view();
 }
 
-/// From a file that may be missing, of other data, or anything.
+/// The file may be missing, belong to other data, or have any content.
 bool RowIndex::load(const std::string& path) {
   if (!io::path_exists(path)) return false;
   try {
@@ -73,7 +73,7 @@ bool RowIndex::load(const std::string& path) {
     if (!is_of_these_rules(columns)) return false;  // an evaluation reads rows by other rules
     if (take(columns)) return true;
     notice(path + " is of other data than " + file_.path() + " contains now: it is made again");
-  } catch (const std::exception& error) {  // of JSON, too
+  } catch (const std::exception& error) {  // including JSON errors
     notice(path + " cannot be used (" + error.what() + "): it is made again");
   }
   forget();
@@ -128,7 +128,7 @@ void RowIndex::view() {
   jumps_ = columns_.get<int64_t>("jumps");
 }
 
-/// Nothing in it leads out of the file or of itself.
+/// No offset in it is outside the file or inconsistent with another.
 bool RowIndex::sound() const {
   const size_t rows = digests_.size();
   const auto in_names = [this](int32_t number) { return number >= 0 && number < image_names(); };
@@ -152,7 +152,7 @@ std::string RowIndex::image_name(int64_t number) const {
   return {names + name_begin_[i], names + name_begin_[i + 1]};
 }
 
-/// Blank lines stand between rows: from each on the line is told.
+/// Blank lines may separate rows: a run of rows records the line that it starts at.
 int64_t RowIndex::place_of(int64_t index) const {
   if (form_ != RowForm::kLines) return index;
   int64_t place = index + 1;

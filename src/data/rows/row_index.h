@@ -74,7 +74,7 @@ class RowIndex {
   io::FileHandle file_;
   FileStamp stamp_;
   std::string shown_;
-  std::string content_;  // content_hash(), where it was made
+  std::string content_;  // content_hash(), once computed
   RowRules rules_;
   RowForm form_ = RowForm::kLines;
   bool was_created_ = false, is_kept_ = false;

@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// On a terminal a status line, elsewhere a line every ten seconds.
+/// A status line on a terminal, otherwise a line every ten seconds.
 class MakingProgress {
  public:
   MakingProgress(const std::string& path, int64_t bytes) : path_(path), bytes_(bytes) {}
@@ -75,7 +75,7 @@ void RowIndexMaker::make() {
   columns.set("jumps", std::move(jumps_));
 }
 
-/// The next rows of the file; false after the last.
+/// Reads the next rows of the file; false after the last.
 bool RowIndexMaker::take(RowBatch& batch) {
   const std::lock_guard lock(scanning_);
   return scan_->next(batch);
@@ -103,7 +103,7 @@ RowIndexMaker::Done RowIndexMaker::read(RowBatch batch) {
     ReadRow read = read_row(text, where, done.batch.first_row + static_cast<int64_t>(i),
                             index_.rules_, done.batch.members(i));
     if (read.bad && !index_.rules_.keep_bad) only_scans_ = true;
-    // As row_to_json has it, but for the place: the same rows in another one are the same data.
+    // Like row_to_json, without the position: moved rows are the same data.
     const std::string content = row_content(read.row);
     done.canonical += "{\"id\":" + io::Json(read.row.id).dump() + "," + content.substr(1) + "\n";
     done.hashes.push_back(read.bad ? 0 : row_content_hash(content));
@@ -115,7 +115,7 @@ RowIndexMaker::Done RowIndexMaker::read(RowBatch batch) {
   return done;
 }
 
-/// In the order of the file. Who is far ahead of it waits.
+/// Appends in the order of the file; a thread that is far ahead waits.
 void RowIndexMaker::put_down(Done done) {
   constexpr size_t kMostWaiting = 16;
   std::unique_lock lock(putting_);

@@ -40,11 +40,12 @@ class RowIndexMaker {
   const std::unique_ptr<RowScan> scan_;
   std::mutex putting_;
   std::condition_variable put_;
-  std::map<int64_t, Done> waiting_;  // by number of the batch
-  int64_t next_ = 0;                 // number of the batch that comes next
+  std::map<int64_t, Done> waiting_;  // by batch number
+  int64_t next_ = 0;                 // number of the next batch
   bool failed_ = false;
-  std::atomic<bool> only_scans_ = false;  // a malformed row will be the error, or a malformed file
-  std::optional<Error> mixed_;  // formats; a file that is malformed further on comes before it
+  std::atomic<bool> only_scans_ = false;  // the result will be an error: a malformed row or file
+  std::optional<Error> mixed_;  // error of mixed formats; a malformed file later on takes
+                                // precedence
   Sha256 hash_;
   std::unordered_map<std::string, int32_t> numbers_;
   std::vector<int64_t> offsets_, image_begin_ = {0}, name_begin_ = {0}, jumps_;

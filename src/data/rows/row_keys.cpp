@@ -14,8 +14,8 @@ namespace {
 constexpr const char* kCountInstead =
     "; data.unknown_keys: warn counts such keys in a warning and trains on";
 
-/// Keys of other tools that lft has no place for, and what to do instead. Without what some of them
-/// hold a row would teach something else: they are refused always.
+/// Keys of other tools that lft does not support, and what to do instead. Always refused: without
+/// them the row would have another meaning.
 struct ForeignKey {
   const char *name, *instead;
   bool always = false;
@@ -45,7 +45,7 @@ constexpr ForeignKey kForeign[] = {
     {"training", kWhole},
     {"train_detail", kWhole},
 };
-/// What other tools put media and boxes in place of.
+/// Marks of other tools for media and boxes.
 constexpr const char* kForeignMarks[] = {"<video>", "<audio>", "<bbox>", "<ref-object>"};
 
 constexpr char kForeignMark[] = "a mark of another tool, which would be trained on as it is",

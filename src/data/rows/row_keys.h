@@ -38,10 +38,10 @@ class RowKeyCheck {
 /// Keys of metadata in data sets: ids, sources, sizes.
 const std::vector<std::string>& metadata_keys();
 
-/// Whether it represents a value of a Parquet or Arrow file that JSON cannot represent.
+/// Whether it represents a value of a Parquet or Arrow file that has no JSON form.
 bool is_unnamed(const io::Json& json);
 std::string describe(const io::Json& json);
-/// 'keys "a", "b"'
+/// Formats a list of keys: 'keys "a", "b"'.
 std::string key_names(const io::Json& object);
 /// The value of a key; kInput where `object` is no object or lacks the key.
 const io::Json& member(const io::Json& object, const std::string& key, const std::string& where);

@@ -10,7 +10,7 @@
 namespace lft::data {
 namespace {
 
-/// The letters of a placeholder between its brackets, without digits and marks.
+/// The letters of a placeholder between its brackets, without digits and punctuation.
 const std::set<std::string>& placeholder_names() {
   static const std::set<std::string> kNames = {"image",
                                                "images",
@@ -48,7 +48,7 @@ const std::set<std::string>& placeholder_names() {
   return kNames;
 }
 
-/// Tokens that Qwen-VL, SmolVLM and Gemma have for images.
+/// Image tokens of Qwen-VL, SmolVLM and Gemma.
 constexpr std::array<std::string_view, 9> kTokenMarks = {
     "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>",     "<|image_pad|>",
     "<start_of_image>", "<end_of_image>", "<image_soft_token>", "<fake_token_around_image>",
@@ -58,7 +58,7 @@ char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + '
 bool is_letter(char c) { return lower(c) >= 'a' && lower(c) <= 'z'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// The text with Markdown's code, in one backtick or more, blanked out.
+/// The text with Markdown code (in one or more backticks) blanked out.
 std::string without_code(std::string text) {
   for (size_t begin = text.find('`'); begin != std::string::npos; begin = text.find('`', begin)) {
     const size_t after = std::min(text.find_first_not_of('`', begin), text.size());
@@ -71,8 +71,8 @@ std::string without_code(std::string text) {
   return text;
 }
 
-/// Whether `inner` is what the brackets of a placeholder enclose. HTML's <img> alone, which has no
-/// end, and lft's own <image> are none.
+/// Whether `inner` is the text of a placeholder between brackets. HTML's <img> alone, which has no
+/// end tag, and lft's own <image> are not.
 bool is_placeholder(std::string_view inner, char open) {
   constexpr std::string_view kMarks = "|_-/!#: .";
   std::string letters;
@@ -87,7 +87,7 @@ bool is_placeholder(std::string_view inner, char open) {
   return !is_tag && !is_own && placeholder_names().contains(letters);
 }
 
-/// A placeholder in brackets of one kind. A Markdown link is none.
+/// A placeholder in one kind of brackets. A Markdown link is not one.
 std::optional<std::string> bracketed(const std::string& text, char open, char close,
                                      bool with_tokens) {
   constexpr size_t kLongest = 40;
@@ -106,7 +106,7 @@ std::optional<std::string> bracketed(const std::string& text, char open, char cl
   return std::nullopt;
 }
 
-/// Of a file, or of bytes in the text; what is at an address is a text about pictures.
+/// An image file or embedded bytes; a web address may be part of a text about pictures.
 bool names_image(std::string target) {
   std::ranges::transform(target, target.begin(), lower);
   if (target.starts_with("data:image")) return true;
@@ -139,7 +139,7 @@ std::optional<std::string> placeholder(const std::string& given, bool with_token
   return markdown_image(text);
 }
 
-/// The parts of OpenAI's messages, and nothing else: an answer in JSON has other keys.
+/// Parts of OpenAI's messages only: an answer that is JSON has other keys.
 bool is_part(const io::Json& part) {
   constexpr std::array<const char*, 6> kKeys = {"type",      "text", "image",
                                                 "image_url", "path", "url"};
@@ -162,7 +162,7 @@ Written written_as(const std::string& text) {
     if (value.is_string()) return Written::kQuoted;
     const bool parts = value.is_array() && !value.empty() && std::ranges::all_of(value, is_part);
     return parts ? Written::kParts : Written::kPlain;
-  } catch (const Error&) {  // brackets and quotes that are no JSON
+  } catch (const Error&) {  // brackets and quotes that are not JSON
     return Written::kPlain;
   }
 }

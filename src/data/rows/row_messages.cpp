@@ -14,8 +14,8 @@ namespace {
 
 using text::Message;
 
-constexpr const char *kPrompt = "prompt", *kCompletion = "completion";  // TRL's
-constexpr const char* kMark = "<image>\n";  // an image part, in the message's text
+constexpr const char *kPrompt = "prompt", *kCompletion = "completion";  // TRL
+constexpr const char* kMark = "<image>\n";  // an image part, within the message's text
 constexpr std::array<const char*, 3> kReasoning = {"reasoning_content", "reasoning", "thinking"};
 
 std::string standard_role(const std::string& role) {
@@ -36,8 +36,8 @@ std::string standard_role(const std::string& role) {
   return {};
 }
 
-/// Whether the answers of `object`, a row or a message, are learnt: "weight" 0 or 1 (OpenAI),
-/// "loss" false or true (ms-swift). Nothing where it has neither.
+/// Whether the answers of `object`, a row or a message, are trained on: "weight" 0 or 1 (OpenAI),
+/// "loss" false or true (ms-swift). Empty where it has neither.
 std::optional<bool> read_mask(const io::Json& object, const std::string& where) {
   std::optional<bool> learnt;
   for (const char* key : {"weight", "loss"}) {
@@ -59,7 +59,7 @@ std::optional<bool> read_mask(const io::Json& object, const std::string& where) 
   return learnt;
 }
 
-/// The type of a part: what it says, or what its keys say where it says nothing.
+/// The type of a part: its "type", or the type that its keys imply.
 std::string part_type(const io::Json& part, const std::string& where) {
   if (part.is_object() && !part.contains("type")) {
     if (part.contains("text")) return "text";
@@ -73,7 +73,7 @@ std::string part_type(const io::Json& part, const std::string& where) {
   return type.get<std::string>();
 }
 
-/// An image as Anthropic writes it: {"type": "base64", "media_type", "data"}, or a URL.
+/// An image in Anthropic's form: {"type": "base64", "media_type", "data"}, or a URL.
 std::string source_image(const io::Json& source, const std::string& where) {
   if (source.is_object() && source.contains("url")) return io::json_string(source, "url", where);
   const io::Json& data = member(source, "data", where);
@@ -99,8 +99,8 @@ std::string part_image(const io::Json& part, RowKeyCheck& check, const std::stri
   return {};
 }
 
-/// Texts and images of a content into the message, one after the other; the images' names go to
-/// `images`.
+/// Appends the texts and images of a content to the message in order; the images' names are added
+/// to `images`.
 void read_content(const io::Json& content, Message& message, RowKeyCheck& check,
                   const std::string& where, std::vector<std::string>& images) {
   if (content.is_string()) {
@@ -137,7 +137,7 @@ void read_content(const io::Json& content, Message& message, RowKeyCheck& check,
   }
 }
 
-/// A text that a message has next to its content; "" where it has none.
+/// A text field of a message apart from its content; "" where there is none.
 std::string side_text(const io::Json& item, const char* key, const std::string& where) {
   const io::Json value = item.value(key, io::Json());
   if (value.is_null()) return "";
@@ -147,8 +147,8 @@ std::string side_text(const io::Json& item, const char* key, const std::string& 
   return value.get<std::string>();
 }
 
-/// A list of JSON, as a text in the row's order of keys: "" where there is none. Some data sets
-/// write the list as a JSON text.
+/// A JSON list as text with the row's order of keys; "" where there is none. Some data sets write
+/// the list as a JSON string.
 std::string side_list(const io::Json& item, const char* key, const nlohmann::ordered_json* ordered,
                       const std::string& where) {
   io::Json value = item.value(key, io::Json());
@@ -214,7 +214,7 @@ Message read_message(const io::Json& item, RowKeys& keys, RowKeyCheck& check,
   return message;
 }
 
-/// `learnt` is used for answers without a mask of their own.
+/// `learnt` is used for answers without their own mask.
 void read_list(const io::Json& row, const std::string& list, RowKeys& keys, RowKeyCheck& check,
                bool learnt, const std::string& where, const nlohmann::ordered_json* ordered,
                RowMessages& out) {
@@ -235,7 +235,7 @@ void read_list(const io::Json& row, const std::string& list, RowKeys& keys, RowK
   }
 }
 
-/// TRL's prompt and completion: messages, or two texts. Answers within the prompt are not learnt.
+/// TRL's prompt and completion: messages, or two texts. Answers in the prompt are not trained on.
 void read_completion(const io::Json& row, RowKeys& keys, RowKeyCheck& check, bool learnt,
                      const std::string& where, const nlohmann::ordered_json* ordered,
                      RowMessages& out) {
@@ -274,15 +274,15 @@ std::optional<std::string> system_text(const io::Json& row,
   return messages[0].text;
 }
 
-/// Puts the row's own system text in front where no message says one.
+/// Puts the row's own system text in front if no message contains one.
 void add_system(const io::Json& row, const std::string& where, std::vector<Message>& messages) {
   const std::optional<std::string> system = system_text(row, messages, where);
   if (!system || (messages[0].role == "system" && messages[0].text == *system)) return;
-  if (messages[0].role == "system") messages.erase(messages.begin());  // it said nothing
+  if (messages[0].role == "system") messages.erase(messages.begin());  // it was empty
   messages.insert(messages.begin(), {.role = "system", .text = *system});
 }
 
-/// What may follow a message.
+/// Checks which roles may follow a message.
 bool may_follow(const Message* before, const std::string& role) {
   if (before == nullptr || before->role == "system") return role == "user";
   if (before->role == "user") return role == "assistant";
@@ -318,7 +318,7 @@ void check_order(const std::vector<Message>& messages, bool may_be_open, const s
 
 }  // namespace
 
-/// The keys this row uses, from its structure alone.
+/// The keys that this row uses, determined from its structure alone.
 RowKeys recognise(const io::Json& row, const std::string& where) {
   if (!row.is_object())
     refuse(ErrorKind::kInput, "a sample is not a JSON object", where, describe(row));

@@ -12,8 +12,8 @@
 namespace lft::data {
 namespace {
 
-/// Python and pandas write NaN and Infinity where a value is missing, which are not JSON: as null,
-/// outside of strings.
+/// Python and pandas write NaN and Infinity, which are not JSON, for missing values. Outside of
+/// strings they are replaced by null.
 std::string without_nonfinite(std::string_view text) {
   std::string plain;
   bool in_string = false;
@@ -106,7 +106,7 @@ RowFile read_row_file(const std::string& path, bool keep_bad, bool count_unknown
   const RowRules rules{.keep_bad = keep_bad, .count_unknown = count_unknown};
   FileFormat format;
   RowFile file;
-  std::optional<Error> first_bad;  // a malformed file comes before a malformed row
+  std::optional<Error> first_bad;  // an error of the file takes precedence over one of a row
   for (RowBatch batch; scan->next(batch);) {
     for (size_t i = 0; i < batch.rows.size() && !first_bad; ++i) {
       const std::string where = row_where(name, scan->form(), batch.rows[i].place);
@@ -133,7 +133,7 @@ std::vector<Row> read_rows(const std::string& path) { return read_row_file(path,
 
 namespace {
 
-/// Its role and text, and the other fields by name where it has them.
+/// A message's role and text, and its other fields by name.
 io::Json message_to_json(const text::Message& message) {
   io::Json json = {message.role, message.text};
   io::Json more = io::Json::object();
@@ -164,7 +164,7 @@ text::Message message_from_json(const io::Json& json) {
           .name = more.value("name", "")};
 }
 
-/// As it was written before rows had messages: turns and a system text.
+/// The form of rows written before messages existed: turns and a system text.
 std::vector<text::Message> messages_from_turns(const io::Json& json) {
   std::vector<text::Turn> turns;
   for (const io::Json& turn : json.at("turns"))
@@ -212,7 +212,7 @@ Row row_from_json(const io::Json& json, const std::string& where) {
     }
     row.conversation.tools = json.value("tools", "");
     row.answers = json.value("answers", std::vector<std::string>());
-  } catch (const std::exception& error) {  // of another type, or a turn that is not there
+  } catch (const std::exception& error) {  // wrong type, or missing turn
     refuse(ErrorKind::kInput, "a prepared row is malformed", where, error.what(), {},
            "run lft prepare again");
   }

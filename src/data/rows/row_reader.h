@@ -16,9 +16,9 @@
 
 namespace lft::data {
 
-/// Which keys a file's rows use. All rows of a file use the same.
+/// The keys used by a file's rows. All rows of a file use the same keys.
 struct RowKeys {
-  std::string list, role, text;  // "conversations", "from", "value"; of two texts only "prompt"
+  std::string list, role, text;  // "conversations", "from", "value"; only "prompt" for two texts
   bool other_roles = false;      // roles beyond human and gpt were met (ShareGPT)
   std::set<std::string> unused = {};  // names of keys that were met and are not used
   bool unordered = false;             // the row's images are not in the order of their numbers

@@ -1,4 +1,4 @@
-// One row: its dialogue, its images and what else lft reads of it.
+// Parses one row: its dialogue, its images and the other keys that lft reads.
 #include <cmath>
 #include <optional>
 
@@ -26,7 +26,7 @@ void add_image(std::vector<std::string>& images, const io::Json& image, const st
 }
 
 /// "image" (one, or a list) or "images" (a list), each a name or {"path": name}; null, "" and
-/// absent are none.
+/// absent mean none.
 std::vector<std::string> row_images(const io::Json& row, RowKeyCheck& check,
                                     const std::string& where) {
   std::vector<std::string> images;
@@ -51,7 +51,7 @@ std::vector<std::string> row_images(const io::Json& row, RowKeyCheck& check,
   return images;
 }
 
-/// Images within the row are taken out of it; what is at an address elsewhere is refused.
+/// Images embedded in the row are extracted; web addresses are refused.
 void take_uris(Row& row) {
   for (std::string& name : row.images) {
     if (std::optional<RowImage> image = image_in_name(name, row.where)) {
@@ -63,8 +63,8 @@ void take_uris(Row& row) {
   }
 }
 
-/// "answers": what is right beside the conversation's own, for metrics: texts, or VQA's objects
-/// with "answer".
+/// "answers": further correct answers for metrics, in addition to the conversation's: texts, or
+/// VQA's objects with "answer".
 std::vector<std::string> row_answers(const io::Json& row, const std::string& where) {
   std::vector<std::string> answers;
   const io::Json list = row.value("answers", io::Json());
@@ -88,7 +88,7 @@ std::string row_id(const io::Json& row, int64_t index, const std::string& where)
   if (at->is_string()) return at->get<std::string>();
   if (is_unnamed(*at)) return (*at)[kArrowPrinted].get<std::string>();
   if (at->is_number_float()) {                   // pandas writes 1.0 for 1
-    constexpr double kExact = 9007199254740992;  // 2^53: beyond it a reader of JSON rounds
+    constexpr double kExact = 9007199254740992;  // 2^53: JSON readers round larger numbers
     const double number = at->get<double>();
     if (std::abs(number) >= kExact)
       refuse(ErrorKind::kInput, "field \"id\" is a number too large to be read exactly", where,

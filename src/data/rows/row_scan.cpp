@@ -12,9 +12,9 @@
 namespace lft::data {
 namespace {
 
-constexpr int64_t kSpace = 64 << 20;  // between two rows of a file, at the most, beside a row
+constexpr int64_t kSpace = 64 << 20;  // largest gap between two rows of a file, excluding a row
 
-/// A compressed file has no place for a row: it would be read from its beginning for each.
+/// Rows of a compressed file have no offset: each would be read from the start of the file.
 void refuse_compressed(const io::FileHandle& file, std::string_view head) {
   struct Packer {
     std::string_view magic;
@@ -62,13 +62,13 @@ constexpr std::array kOtherKinds = {
 };
 constexpr char kToUtf8[] = "convert it: iconv -f UTF-16 -t UTF-8 FILE > FILE.utf8";
 
-/// UTF-16, with its mark or by the zero bytes of plain letters.
+/// UTF-16, detected by its byte order mark or by the zero bytes of ASCII letters.
 bool is_utf16(std::string_view head) {
   if (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff")) return true;
   return head.size() > 1 && (head[0] == '\0') != (head[1] == '\0');
 }
 
-/// A table of text: its first line has commas or tabs and no bracket.
+/// A text table: its first line has commas or tabs and no bracket.
 bool is_table(const std::string& path, std::string_view head) {
   if (path.ends_with(".csv") || path.ends_with(".tsv")) return true;
   const std::string_view line = head.substr(0, head.find('\n'));
@@ -76,7 +76,7 @@ bool is_table(const std::string& path, std::string_view head) {
          line.find_first_of("{}[]") == std::string_view::npos;
 }
 
-/// A file of a known kind that has no rows is named.
+/// Names the kind of a known file that has no rows.
 void refuse_other_kind(const io::FileHandle& file, std::string_view head) {
   if (head.starts_with("\xef\xbb\xbf")) head.remove_prefix(3);
   head.remove_prefix(std::min(head.find_first_not_of(" \t\r\n"), head.size()));

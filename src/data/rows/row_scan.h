@@ -40,7 +40,7 @@ struct RowBatch {
   }
 };
 
-/// Opens a data file; errors have advice.
+/// Opens a data file; errors contain advice.
 io::FileHandle open_row_file(const std::string& path);
 
 /// "file:line" or "file[index]".

@@ -9,8 +9,8 @@
 namespace lft::data {
 namespace {
 
-constexpr size_t kPiece = 4u << 20;  // bytes of a read
-constexpr size_t kBatch = 1u << 20;  // bytes of rows from which on a batch is full
+constexpr size_t kPiece = 4u << 20;  // bytes per read
+constexpr size_t kBatch = 1u << 20;  // bytes of rows in a full batch
 constexpr std::string_view kBlank = " \t\r\n";
 constexpr char kWriteRows[] = "write the samples as [{...}, {...}], or as one {...} a line";
 
@@ -53,7 +53,7 @@ RowScanner::RowScanner(const io::FileHandle& file)
     refuse(ErrorKind::kInput, "the data file has no samples", file.path(), "[]", {}, kWriteRows);
 }
 
-/// The list of {"data": [...]}, also where texts and numbers come before it: at its bracket then.
+/// Positions at the bracket of the list of {"data": [...]}, also after other keys.
 bool RowScanner::find_wrapped_rows() {
   static constexpr std::array<std::string_view, 8> kLists = {
       "data", "rows", "train", "samples", "examples", "instances", "records", "items"};
@@ -100,14 +100,14 @@ bool RowScanner::fill() {
   return true;
 }
 
-/// Of what begins at `begin` and is seen up to `at`, the buffer's end, no more than that is held.
+/// At most that many bytes of an element from `begin` to `at`, the buffer's end, are kept.
 void RowScanner::drop_beyond(size_t begin, size_t& at, size_t most) {
   if (at - begin <= most) return;
   buffer_.resize(begin + most);
   at = begin + most;
 }
 
-/// To the next byte that says something; false at the end of the file.
+/// Advances to the next byte that is not white space; false at the end of the file.
 bool RowScanner::skip_blanks() {
   const size_t begin = at_;
   while (true) {
@@ -148,7 +148,7 @@ bool RowScanner::take_line(RowBatch& batch) {
   return false;
 }
 
-/// Objects of several lines, one after the other.
+/// Consecutive objects of several lines.
 bool RowScanner::take_object(RowBatch& batch) {
   if (!skip_blanks()) return false;
   const size_t begin = at_;
@@ -169,8 +169,8 @@ bool RowScanner::take_object(RowBatch& batch) {
   return true;
 }
 
-/// Of the element that begins there: the first , or ] outside strings and brackets, or the end of
-/// an object that is not in a list.
+/// The end of the element that begins there: the first , or ] outside strings and brackets, or the
+/// end of an object that is not in a list.
 size_t RowScanner::element_end(size_t begin) {
   int64_t depth = 0;
   bool in_string = false, escaped = false;

@@ -1,4 +1,4 @@
-// JSON arrays and JSON lines, split into rows: see row_scan.h.
+// Splits JSON arrays and JSON lines into rows; see row_scan.h.
 #pragma once
 #include <string>
 #include <string_view>
@@ -35,9 +35,9 @@ class RowScanner : public RowScan {
   bool is_array_ = false, ended_ = false;
   bool is_wrapped_ = false;  // the list is a value of an object
   bool is_spread_ = false;   // an object has several lines
-  std::string buffer_;       // read and not handed out; its last byte is the last that was read
+  std::string buffer_;       // bytes read and not consumed; its last byte is the last one read
   int64_t read_ = 0;
-  size_t at_ = 0;  // in the buffer
+  size_t at_ = 0;  // position in the buffer
   int64_t rows_ = 0, lines_ = 0, batches_ = 0;
 };
 

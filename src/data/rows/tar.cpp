@@ -12,10 +12,10 @@
 namespace lft::data {
 namespace {
 
-constexpr uint64_t kMostLong = 1 << 20;  // bytes of a long name or of a pax header
+constexpr uint64_t kMostLong = 1 << 20;  // bytes of a long name or a pax header
 using Block = std::array<char, kTarBlock>;
 
-/// A header's fields, by place and size.
+/// A header's fields: offset and size.
 struct TarField {
   size_t begin, size;
 };
@@ -29,7 +29,7 @@ std::string field_text(std::string_view block, TarField field) {
   return std::string(text.substr(0, std::min(text.find('\0'), text.size())));
 }
 
-/// Octal digits, or GNU's base 256; false where it is neither.
+/// Octal digits, or GNU's base 256; false for anything else.
 bool field_number(std::string_view block, TarField field, uint64_t* out) {
   const std::string_view text = block.substr(field.begin, field.size);
   *out = 0;
@@ -47,7 +47,7 @@ bool field_number(std::string_view block, TarField field, uint64_t* out) {
   return any && (at == text.size() || text[at] == ' ' || text[at] == '\0');
 }
 
-/// Of all bytes, the checksum's own as spaces.
+/// Sum of all bytes, with the checksum field counted as spaces.
 uint64_t header_sum(std::string_view block) {
   uint64_t sum = 0;
   for (size_t i = 0; i < kTarBlock; ++i) {
@@ -136,7 +136,7 @@ std::string TarReader::read_long(uint64_t bytes, const char* what) {
   return text.substr(0, std::min(text.find('\0'), text.size()));
 }
 
-/// Records "<length> <key>=<value>\n".
+/// Parses records of the form "<length> <key>=<value>\n".
 void TarReader::read_pax(uint64_t bytes, Override& over) {
   if (bytes > kMostLong)
     broken("a pax header of a tar file that is too long", std::to_string(bytes) + " bytes");
@@ -166,7 +166,7 @@ void TarReader::read_pax(uint64_t bytes, Override& over) {
   }
 }
 
-/// From the first empty block on nothing else stands in the file.
+/// After the first empty block, the file contains only empty blocks.
 void TarReader::check_end() {
   constexpr uint64_t kPiece = 1 << 20;
   std::string piece;

@@ -12,7 +12,7 @@ constexpr uint64_t kTarBlock = 512;
 
 struct TarMember {
   std::string name;
-  uint64_t header = 0;             // where the first of its headers begins
+  uint64_t header = 0;             // offset of its first header
   uint64_t offset = 0, bytes = 0;  // of its content in the file
 };
 
@@ -21,16 +21,17 @@ bool is_tar(std::string_view head);
 
 class TarReader {
  public:
-  /// From the header at `at` on, up to the end of the archive or to `end`, if a header begins
+  /// Reads from the header at `at` up to the end of the archive, or to `end` if a header begins
   /// there.
   explicit TarReader(const io::FileHandle& file, uint64_t at = 0, uint64_t end = UINT64_MAX);
-  /// The next regular file; folders are passed over. False at the end. kInput with the file and the
-  /// byte: a header that is none, a member that is cut, no end, something after it, a link.
+  /// The next regular file; folders are skipped. False at the end. kInput with the file and the
+  /// byte offset for a malformed header, a truncated member, a missing end, data after it, or a
+  /// link.
   bool next(TarMember& member);
-  uint64_t at() const { return at_; }  // where the next header is
+  uint64_t at() const { return at_; }  // offset of the next header
 
  private:
-  /// What a pax or GNU header says of the member after it.
+  /// Fields of a pax or GNU header for the member after it.
   struct Override {
     std::string name;
     bool has_bytes = false;
@@ -47,7 +48,7 @@ class TarReader {
 };
 
 /// One ustar header of a regular file, as `TarReader` and tar read it; names of more than 100 bytes
-/// are split at a slash. kInternal where that cannot be, or for 8 GiB and more.
+/// are split at a slash. kInternal where that is impossible, and for 8 GiB and more.
 std::string tar_header(const std::string& name, uint64_t bytes);
 
 }  // namespace lft::data

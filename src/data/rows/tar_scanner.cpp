@@ -9,11 +9,11 @@
 namespace lft::data {
 namespace {
 
-constexpr size_t kFullBatch = 1u << 20;  // bytes of rows from which on a batch is full
+constexpr size_t kFullBatch = 1u << 20;  // bytes of rows in a full batch
 constexpr char kWriteSamples[] =
     "write each sample as KEY.json and its images next to it: KEY.jpg, or KEY.0.jpg, KEY.1.jpg";
 
-/// Folder and base name up to its first point, and what follows that point.
+/// The folder and base name up to its first dot, and the rest after that dot.
 struct MemberName {
   std::string key, ending;
 };
@@ -32,7 +32,7 @@ bool is_image_ending(const std::string& ending) {
   return kEndings.contains(last);
 }
 
-/// What macOS and editors leave in an archive: webdataset passes it over, too.
+/// Files that macOS and editors leave in an archive; webdataset skips them, too.
 bool is_hidden(const std::string& name) { return name.compare(name.rfind('/') + 1, 1, ".") == 0; }
 
 /// The next member that is not hidden.
@@ -42,7 +42,7 @@ bool next_member(TarReader& reader, TarMember& member) {
   return found;
 }
 
-/// Members that are neither rows nor images (.txt, .cls, .npy) say nothing of training.
+/// Members that are neither rows nor images (.txt, .cls, .npy) are ignored.
 void add_member(TarSample& sample, const io::FileHandle& file, const TarMember& member,
                 const std::string& ending) {
   if (ending == "json") {
@@ -61,7 +61,7 @@ void add_member(TarSample& sample, const io::FileHandle& file, const TarMember& 
   }
 }
 
-/// No more of a row than its limit is held: it is bad then.
+/// At most the limit of a row is read; a longer row is bad.
 std::string row_text(const io::FileHandle& file, const TarSample& sample) {
   if (!sample.row) {
     const bool has_point = !sample.other_row.empty();
@@ -113,8 +113,9 @@ bool TarScanner::take(TarSample& sample) {
 bool TarScanner::next(RowBatch& batch) {
   batch = {.number = batches_++, .first_row = rows_, .text = {}, .rows = {}};
   for (TarSample sample; batch.text.size() < kFullBatch && take(sample);) {
-    if (!sample.row && sample.images.empty() && sample.other_row.empty()) continue;  // a README
-    has_sample_ = true;  // also where it is refused, and another thread asks for the next
+    if (!sample.row && sample.images.empty() && sample.other_row.empty()) continue;  // for example
+                                                                                     // a README
+    has_sample_ = true;  // also for a refused one, since another thread may ask for the next
     const std::string text = row_text(file_, sample);
     batch.rows.push_back({.begin = batch.text.size(),
                           .size = text.size(),

@@ -1,4 +1,4 @@
-// WebDataset tar files, split into samples: see row_scan.h. Images stay where they are.
+// Splits WebDataset tar files into samples; see row_scan.h. Images remain in the file.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace lft::data {
 
-/// A sample of a tar file: members in a row with one key.
+/// A sample of a tar file: consecutive members with one key.
 struct TarSample {
-  std::string key;               // folder and base name up to its first point
-  std::optional<TarMember> row;  // that ends in .json
-  std::string other_row;         // a member that ends in .json after another point
+  std::string key;               // folder and base name up to its first dot
+  std::optional<TarMember> row;  // the member that ends in .json
+  std::string other_row;         // a member that ends in .json after another dot
   std::vector<RowImage> images;  // in the order of the file
-  int64_t begin = 0, end = 0;    // from the first of its headers to the next sample's
+  int64_t begin = 0, end = 0;    // from its first header to the next sample's
 };
 
 class TarScanner : public RowScan {
@@ -29,12 +29,12 @@ class TarScanner : public RowScan {
 
   const io::FileHandle& file_;
   TarReader reader_;
-  std::optional<TarMember> held_;  // the first of the next sample
+  std::optional<TarMember> held_;  // first member of the next sample
   int64_t rows_ = 0, batches_ = 0;
   bool has_sample_ = false;
 };
 
-/// The sample between two places of the file. kInput where there is none.
+/// The sample between two offsets of the file. kInput where there is none.
 RowText read_tar_row(const io::FileHandle& file, int64_t begin, int64_t end);
 
 }  // namespace lft::data

@@ -14,7 +14,7 @@
 namespace lft::data {
 namespace {
 
-/// A tar file that ends where it begins.
+/// A tar file whose samples are the whole file.
 bool is_empty_tar(const std::string& path) {
   if (!path.ends_with(".tar")) return false;
   const io::FileHandle file = io::FileHandle::open_to_read(path);
@@ -23,7 +23,7 @@ bool is_empty_tar(const std::string& path) {
   return head.size() == kTarBlock && head.find_first_not_of('\0') == std::string::npos;
 }
 
-/// Nothing where the file has no rows.
+/// Empty where the file has no rows.
 std::optional<DataFile> data_file(const std::string& path) {
   if (is_empty_tar(path)) return std::nullopt;
   if (!is_arrow_file(path)) return DataFile{.path = path};
@@ -31,7 +31,7 @@ std::optional<DataFile> data_file(const std::string& path) {
   return tar ? std::optional(DataFile{.path = *tar, .shown = path}) : std::nullopt;
 }
 
-/// The shards that a saved data set of Hugging Face's names, in its order.
+/// The shards listed by a saved data set of Hugging Face, in its order.
 std::vector<std::string> saved_shards(const std::string& folder) {
   const std::string where = folder + "/state.json";
   const io::Json state = io::parse_json(io::read_file(where), where);
@@ -46,14 +46,14 @@ std::vector<std::string> saved_shards(const std::string& folder) {
   return names;
 }
 
-/// "train" of "train-00000-of-00003.parquet".
+/// "train" for "train-00000-of-00003.parquet".
 std::string split_of(const std::string& name) {
   const size_t of = name.rfind("-of-");
   const size_t number = of == std::string::npos || of == 0 ? of : name.rfind('-', of - 1);
   return number == std::string::npos ? "" : name.substr(0, number);
 }
 
-/// Training on what is held out for tests would go unseen.
+/// Otherwise test data could be trained on without notice.
 void refuse_splits(const std::string& folder, const std::set<std::string>& splits) {
   if (splits.size() < 2) return;
   refuse(ErrorKind::kInput, "a folder with several splits of a data set", folder,
@@ -80,7 +80,7 @@ std::vector<DataFile> data_files(const std::string& path) {
     names = saved_shards(path);
   } else {
     for (const std::string& name : io::list_dir(path)) {
-      if (name.starts_with('.')) continue;  // what macOS leaves next to a file
+      if (name.starts_with('.')) continue;  // macOS metadata files
       const bool parquet = name.ends_with(".parquet");
       if (parquet || name.ends_with(".tar")) names.push_back(name);
       if (parquet) splits.insert(split_of(name));

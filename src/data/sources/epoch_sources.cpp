@@ -9,7 +9,7 @@ namespace lft::data {
 namespace {
 
 constexpr uint64_t kChoiceStream =
-    0x6d69787475726521ull;  // sets the choice of rows apart from the order of an epoch
+    0x6d69787475726521ull;  // separates the choice of rows from the order of an epoch
 constexpr double kMostTaken = 0x1p53;
 
 }  // namespace
@@ -35,7 +35,7 @@ int64_t EpochItems::row(int64_t item) const {
   const SourceShare& share = shares_[source];
   const int64_t whole = share.taken / share.rows * share.rows, chosen = share.taken - whole;
   if (item < whole) return share.begin + item % share.rows;
-  // A pass over the rows is cut into as many choices as it holds, each of one epoch.
+  // A pass over the rows is divided into as many selections as fit, one per epoch.
   const int64_t choices = share.rows / chosen, pass = epoch_ / choices, of_pass = epoch_ % choices;
   const auto place = static_cast<uint64_t>(of_pass * chosen + item - whole);
   uint64_t key = permuted(static_cast<uint64_t>(pass), uint64_t{1} << 62, seed_ ^ kChoiceStream);

@@ -1,4 +1,4 @@
-// The rows of several sources that an epoch contains. Plain numbers.
+// Selects the rows of several sources for an epoch. Plain numbers.
 #pragma once
 #include <cstdint>
 #include <vector>

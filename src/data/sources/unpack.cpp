@@ -26,7 +26,7 @@
 namespace lft::data {
 namespace {
 
-constexpr int64_t kCacheFormat = 3;  // of what is made of a file
+constexpr int64_t kCacheFormat = 3;  // version of the cached files
 constexpr char kAsJson[] =
     "write the rows as JSON lines, with images as files or as data: URIs; or build lft with "
     "-DLFT_ARROW=ON and a pyarrow wheel (scripts/setup installs one)";
@@ -62,7 +62,7 @@ std::string cache_folder(const std::string& path) {
   return folder;
 }
 
-/// One process at a time, until it dies.
+/// A lock for one process at a time, released when the process ends.
 class CacheLock {
  public:
   explicit CacheLock(const std::string& path) : path_(path) {
@@ -92,8 +92,8 @@ io::Json known_file(const std::string& path) {
   return {{"stamp", facts}, {"content", content}};
 }
 
-/// Whether a file is still what known_file() said: by its stamp, or else by its bytes. Then `known`
-/// has the stamp that it has now.
+/// Whether a file is unchanged since known_file(): by its stamp, or else by its bytes. Then `known`
+/// receives its present stamp.
 bool is_known(io::Json& known, const std::string& path) {
   const std::optional<FileStamp> stamp = FileStamp::read(known.at("stamp").get<Facts>());
   const FileStamp now = FileStamp::of(path);
@@ -105,12 +105,12 @@ bool is_known(io::Json& known, const std::string& path) {
   return true;
 }
 
-/// What is known of the file and of what was made of it; kept for the next start, where it can be.
+/// The record of the file and of the output made from it, saved for the next start if possible.
 void keep_facts(const std::string& facts, const io::Json& known) {
   try {
     io::write_file_atomic(facts, known.dump());
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kResource) throw;  // the next start reads both files again
+    if (error.kind() != ErrorKind::kResource) throw;  // the next start hashes both files again
   }
 }
 
@@ -125,13 +125,13 @@ bool is_unpacked(const std::string& path, const std::string& tar, const std::str
       return true;
     }
     notice(tar + " is not what " + path + " contains now: it is made again");
-  } catch (const std::exception& error) {  // of JSON, too
+  } catch (const std::exception& error) {  // including JSON errors
     notice(facts + " cannot be used (" + error.what() + "): " + tar + " is made again");
   }
   return false;
 }
 
-/// A tar file that is there when it is whole.
+/// A tar file that gets its name only when it is complete.
 class TarWriter {
  public:
   TarWriter(const std::string& path, uint64_t bytes)
@@ -165,7 +165,7 @@ class TarWriter {
   io::FileHandle file_;
 };
 
-/// Headers and padding beside the values.
+/// Headers and padding in addition to the values.
 uint64_t bytes_needed(const ArrowFile& file) {
   constexpr uint64_t kOfARow = 4 * kTarBlock;
   const uint64_t rows = file.rows() > 0 ? static_cast<uint64_t>(file.rows()) : 0;
@@ -191,7 +191,7 @@ std::unique_ptr<ArrowFile> open_arrow(const std::string& path) {
   }
 }
 
-/// The number of rows.
+/// Returns the number of rows.
 int64_t read_rows_of(ArrowFile& file, const std::string& path,
                      const std::function<void(int64_t, ArrowRow&&)>& visit) {
   int64_t rows = 0;

@@ -9,10 +9,10 @@
 
 namespace lft::data {
 
-/// Whether its first bytes are those of Parquet, or of Arrow's IPC format as a file or a stream.
+/// Whether the first bytes are those of Parquet, or of Arrow's IPC file or stream format.
 bool is_arrow_file(const std::string& path);
 
-/// Visits its rows in order. Throws the errors of unpacked() and of `visit`. kInput without a row.
+/// Visits the rows in order. Throws the errors of unpacked() and of `visit`. kInput without a row.
 void read_arrow_rows(const std::string& path,
                      const std::function<void(int64_t row, ArrowRow&& values)>& visit);
 

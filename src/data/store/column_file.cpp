@@ -20,7 +20,7 @@ constexpr char kFormat[] = "lft-columns-1", kDigest[] = "digest";
 
 }  // namespace
 
-/// Over names and numbers. Against accidents: nobody is kept from forging one.
+/// A digest of names and numbers. It detects accidents, not forgery.
 std::string Columns::digest() const {
   Sha256 hash;
   for (const auto& [name, column] : columns_) {

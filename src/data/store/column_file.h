@@ -35,14 +35,14 @@ constexpr io::DType column_type<uint64_t>() {
 /// The columns of a file. Copies share the numbers.
 class Columns {
  public:
-  std::map<std::string, std::string> facts;  // what they were computed from
+  std::map<std::string, std::string> facts;  // inputs that the columns were computed from
 
   template <class T>
   void set(const std::string& name, std::vector<T> values) {
     const auto kept = std::make_shared<const std::vector<T>>(std::move(values));
     columns_[name] = {column_type<T>(), kept->data(), kept->size(), kept};
   }
-  /// Empty where there is no column of that name and type.
+  /// Empty where no column has that name and type.
   template <class T>
   std::span<const T> get(const std::string& name) const {
     const auto found = columns_.find(name);

@@ -23,7 +23,7 @@ class LengthTable {
   void save(const std::string& path, const std::string& key) const;
 
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
-  /// 0 tokens: the row was bad.
+  /// 0 tokens for a bad row.
   SampleLength at(int64_t index) const;
 
  private:
@@ -33,8 +33,8 @@ class LengthTable {
   Columns columns_;
   std::span<const int32_t> tokens_, supervised_, cut_, figure_;
   std::span<const int64_t> reading_;
-  std::span<const int64_t> figures_;  // four for each distinct set of images: their number,
-                                      // values, tower and placed
+  std::span<const int64_t> figures_;  // four for each distinct set of images: their number, values,
+                                      // tower and placed
 };
 
 /// Collects lengths from threads in any order.

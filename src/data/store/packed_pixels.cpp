@@ -9,11 +9,11 @@
 namespace lft::data {
 namespace {
 
-constexpr int kFast = 1;  // of zlib's levels: higher ones gain 3% and take thrice as long
+constexpr int kFast = 1;  // of zlib's levels: higher ones save 3% and take three times as long
 constexpr int64_t kMostValues = 1ll << 31;
 
-/// What is expected of the value at `x` of a row: the middle one of the left, the upper, and left
-/// and upper less the upper left. Outside the plane are zeros.
+/// Predicts the value at `x` of a row: the median of left, upper, and left + upper - upper left.
+/// Values outside the plane are zero.
 uint8_t expected(const uint8_t* row, const uint8_t* above, int64_t x) {
   const int left = x > 0 ? row[x - 1] : 0, up = above != nullptr ? above[x] : 0,
             corner = x > 0 && above != nullptr ? above[x - 1] : 0;
@@ -21,7 +21,7 @@ uint8_t expected(const uint8_t* row, const uint8_t* above, int64_t x) {
       std::clamp(left + up - corner, std::min(left, up), std::max(left, up)));
 }
 
-/// The planes of red and blue, less that of green between them or that much more.
+/// Subtracts the green plane from the red and blue planes, or adds it back.
 void shift_by_green(uint8_t* pixels, const PlaneShape& shape, bool more) {
   const int64_t area = shape.height * shape.width;
   for (int64_t plane = 0; plane + 2 < shape.planes; plane += 3) {
@@ -61,7 +61,7 @@ bool unpack_pixels(std::span<const uint8_t> packed, const PlaneShape& shape,
   if (shape.planes < 0 || shape.height < 0 || shape.width < 0 || shape.values() > kMostValues)
     return false;
   pixels.resize(static_cast<size_t>(shape.values()));
-  uint8_t none = 0;  // zlib wants a place to write to
+  uint8_t none = 0;  // zlib needs a valid output pointer
   uLongf bytes = pixels.size();
   if (uncompress(pixels.empty() ? &none : pixels.data(), &bytes, packed.data(), packed.size()) !=
           Z_OK ||

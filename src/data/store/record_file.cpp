@@ -85,7 +85,7 @@ void RecordFile::read(uint64_t offset, void* to, uint64_t bytes) const {
   }
 }
 
-/// All records, once: their digest, and that their bytes lie one after the other within the data.
+/// Checks all records once: their digest, and that their bytes are contiguous within the data.
 void RecordFile::verify() const {
   constexpr int64_t kAtATime = 16 << 10;  // records
   uint64_t sum = 0;

@@ -30,7 +30,7 @@ class RecordFileMaker {
   std::vector<uint8_t> data_;
 };
 
-/// A limited number of open files: a process may have about a thousand.
+/// Limits the number of open files: a process may have about a thousand.
 class FilePool {
  public:
   std::shared_ptr<const io::FileHandle> open(const std::string& path);
@@ -42,7 +42,7 @@ class FilePool {
   };
   std::mutex mutex_;
   std::vector<Entry> entries_;
-  size_t next_ = 0;  // the next one to be closed
+  size_t next_ = 0;  // next file to close
 };
 
 /// Thread-safe. Damage is DataChanged.

@@ -26,7 +26,7 @@ struct Sample {
   std::vector<int64_t> input_ids, labels;
   std::vector<PixelImage> images;
   bool special_read = false;  // a special token in the row's own words was read as the token
-  int32_t source = 0;         // of data.train, where it lists several
+  int32_t source = 0;         // index in data.train, where it is a list
   int64_t supervised() const {
     return std::ranges::count_if(labels, [](int64_t label) { return label != kIgnoreIndex; });
   }

@@ -8,7 +8,7 @@ namespace lft::data {
 namespace {
 
 constexpr size_t kCounts = 5;                // ids, labels, image_runs, images, bytes of the id
-constexpr int64_t kMostPositions = 1 << 24;  // as data.max_tokens
+constexpr int64_t kMostPositions = 1 << 24;  // same as data.max_tokens
 
 template <class T>
 void append_bytes(std::vector<uint8_t>& bytes, const T* values, size_t count) {
@@ -16,7 +16,7 @@ void append_bytes(std::vector<uint8_t>& bytes, const T* values, size_t count) {
   bytes.insert(bytes.end(), from, from + count * sizeof(T));
 }
 
-/// Takes `count` values off the front; false where there are fewer.
+/// Removes the first `count` values; false where there are fewer.
 template <class Values>
 bool take_front(std::span<const uint8_t>& bytes, int64_t count, Values& values) {
   using Value = typename Values::value_type;

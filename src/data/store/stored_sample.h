@@ -14,7 +14,7 @@ namespace lft::data {
 /// One sample; `images` are the numbers of stored images, `row` is the text of row_to_json().
 struct StoredSample {
   std::string id, row;
-  std::vector<int32_t> ids;         // a run of image tokens is one
+  std::vector<int32_t> ids;         // a run of image tokens is one id
   std::vector<int32_t> labels;      // pairs: the first supervised index of `ids`, and a count
   std::vector<int32_t> image_runs;  // positions of each image token in `ids`
   std::vector<int32_t> images;
