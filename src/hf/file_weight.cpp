@@ -12,7 +12,7 @@
 namespace lft::hf {
 namespace {
 
-constexpr int64_t kPieceBytes = 1 << 19;  // of the weight as it is multiplied with
+constexpr int64_t kPieceBytes = 1 << 19;  // bytes of the converted weight
 
 }  // namespace
 
@@ -70,7 +70,7 @@ at::Tensor FileWeight::product(const at::Tensor& x, const at::Tensor& bias) cons
       y.narrow(1, first, count).copy_(ops::few_rows_product(x, piece.t(), own));
     }
   });
-  // What is not finite may be the weight's own, which dense() names.
+  // A non-finite product may come from the weight itself; dense() reports that.
   return y.isfinite().all().item<bool>() ? y : CodedWeight::product(x, bias);
 }
 

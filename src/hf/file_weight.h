@@ -8,7 +8,7 @@
 
 namespace lft::hf {
 
-/// Buffers into which weights are read; a buffer is reused once nothing refers to it.
+/// Buffers for reading weights; a buffer is reused once nothing refers to it.
 class ReadBuffers {
  public:
   /// [numel], uninitialised.
@@ -30,8 +30,8 @@ class FileWeight : public ops::CodedWeight {
   c10::intrusive_ptr<CodedWeight> with(const std::vector<at::Tensor>& parts) const override;
   at::Device device() const override { return options_.device(); }
   at::Tensor dense(at::ScalarType dtype) const override;
-  /// For few rows (few_rows.h), with a part of the weight at a time that fits into the cache of a
-  /// core.
+  /// For few rows (few_rows.h), reading a part of the weight at a time that fits into a core's
+  /// cache.
   at::Tensor product(const at::Tensor& x_ti, const at::Tensor& bias_o) const override;
 
  private:
@@ -44,7 +44,7 @@ class FileWeight : public ops::CodedWeight {
   const std::shared_ptr<ReadBuffers> buffers_;
 };
 
-/// A weight in memory instead of in a file.
+/// A weight in memory instead of a file.
 class HeldWeight : public ops::CodedWeight {
  public:
   explicit HeldWeight(at::Tensor weight_oi);

@@ -18,7 +18,7 @@
 namespace lft::hf {
 namespace {
 
-/// Pieces in the order of their offsets in the files.
+/// Pieces in the order of their file offsets.
 std::vector<WeightPiece> cut(const std::vector<WeightJob>& jobs, int64_t piece_bytes) {
   std::vector<size_t> order(jobs.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -38,7 +38,7 @@ std::vector<WeightPiece> cut(const std::vector<WeightJob>& jobs, int64_t piece_b
   return pieces;
 }
 
-/// Says what is wrong with a tensor that is known to hold a weight that is not allowed.
+/// Finds and reports the error in a tensor that is known to contain an invalid weight.
 [[noreturn]] void refuse_weight(const WeightJob& job) {
   const at::Tensor stored = read_tensor(*job.file, *job.info);
   refuse_non_finite(stored, job.name, job.file->path());
@@ -54,10 +54,10 @@ std::vector<WeightPiece> cut(const std::vector<WeightJob>& jobs, int64_t piece_b
          "at most 65504", "set model.base_dtype to bf16 or fp32");
 }
 
-/// The first faulty job's error wins, so that a message does not depend on timing.
+/// The error of the first faulty job is reported, so that messages do not depend on timing.
 class FirstFault {
  public:
-  /// With the exception in flight; without one the job's weights are at fault.
+  /// Uses the exception in flight; without one, the job's weights are at fault.
   void keep(size_t job) {
     const std::lock_guard lock(mutex_);
     if (job >= job_) return;
@@ -91,8 +91,8 @@ uint64_t bytes_of(const std::vector<WeightJob>& jobs) {
 
 }  // namespace
 
-/// A thread a core up to eight: each reads what is cached at a core's speed, and two already keep a
-/// disk busy (neither more of them nor advice to the kernel brought more).
+/// One thread per core, up to eight: each reads cached data at a core's speed, and two already
+/// saturate a disk (more threads or kernel read advice gained nothing).
 unsigned fill_threads(uint64_t bytes) {
   constexpr uint64_t kWorthThreads = 64u << 20;
   return bytes < kWorthThreads ? 1 : std::clamp(std::thread::hardware_concurrency(), 2u, 8u);
@@ -113,7 +113,7 @@ std::vector<uint64_t> fill_weights(const std::vector<WeightJob>& jobs, const Fil
   const auto work = [&] {
     const at::NoGradGuard no_grad;
     ops::stay_single_threaded();
-    // A thread begins on device 0, where its first call would create a context.
+    // A new thread uses device 0, where its first call would create a context.
     if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
     try {
       const std::unique_ptr<PieceFiller> filler = range ? range->filler() : host_filler(plan);

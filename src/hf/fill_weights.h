@@ -26,7 +26,7 @@ struct FillOptions {
   bool check_finite = true;         // of filled tensors; received ones are always checked
   int64_t piece_bytes = 4'194'304;  // a multiple of 8
   unsigned threads = 0;             // 0: chosen automatically
-  bool through_ring = false;        // as for a device, also where targets are on the CPU
+  bool through_ring = false;        // as for a device, also with targets on the CPU
 };
 
 /// All targets are on one device. Converts as Tensor::to does. Allocates a few MiB per thread.

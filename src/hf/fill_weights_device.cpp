@@ -16,14 +16,14 @@
 namespace lft::hf {
 namespace {
 
-/// A host buffer and the moment from which on no copy reads it any more.
+/// A host buffer and the event after which no copy reads it.
 struct Slot {
   at::Tensor host;
   std::optional<c10::Event> copied;
 };
 
-/// Two pinned buffers and a separate stream: while one buffer goes to the device, the other is
-/// read into.
+/// Two pinned buffers and a separate stream: one buffer is read into while the other is copied to
+/// the device.
 class DeviceFiller : public PieceFiller {
  public:
   DeviceFiller(const FillPlan& plan, at::Device device,
@@ -71,7 +71,7 @@ class DeviceFiller : public PieceFiller {
   }
 
  private:
-  /// The memory of a piece on the device as stored, before it is converted.
+  /// Device memory for a piece as stored, before its conversion.
   const at::Tensor& landing(at::Device device) {
     if (!landing_.defined())
       landing_ =
@@ -106,7 +106,7 @@ std::unique_ptr<PieceFiller> DeviceRange::filler() {
   return std::make_unique<DeviceFiller>(plan_, device_, targets_ready_, extremes_);
 }
 
-/// aminmax hands a NaN on, an infinity is an extreme, and rounding to F16 keeps the order.
+/// aminmax propagates NaN, an infinity is an extreme, and rounding to F16 preserves the order.
 std::vector<size_t> DeviceRange::bad_pieces() const {
   std::map<at::ScalarType, at::Tensor> host;
   for (const auto& [type, extremes] : extremes_) host[type] = extremes.to(at::kCPU).to(at::kFloat);

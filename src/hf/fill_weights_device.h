@@ -1,4 +1,4 @@
-// Filling of weights in a device's memory through pinned buffers.
+// Fills weights in device memory through pinned buffers.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>

@@ -12,7 +12,7 @@ namespace lft::hf {
 namespace {
 
 constexpr int64_t kBlockBytes =
-    256 << 10;  // is still in a core's cache when it is checked and converted
+    256 << 10;  // still in a core's cache when it is checked and converted
 
 bool is_half_width(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
 
@@ -44,7 +44,7 @@ class HostFiller : public PieceFiller {
            first_non_finite(target) < 0;
   }
 
-  /// Between F16 and BF16 by way of F32, as LibTorch does it too, but there one element at a time.
+  /// Between F16 and BF16 through F32, as in LibTorch, which converts one element at a time.
   void convert(const at::Tensor& source, const at::Tensor& target) {
     const bool two_steps =
         is_half_width(source.scalar_type()) && is_half_width(target.scalar_type());

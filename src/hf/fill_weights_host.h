@@ -1,4 +1,4 @@
-// Filling of weights in host memory, straight from the files.
+// Fills weights in host memory directly from the files.
 #pragma once
 #include <memory>
 

@@ -25,14 +25,14 @@ io::Json read_config(const std::string& path) {
   return config;
 }
 
-/// As config.json names it; F32 where it says nothing.
+/// The dtype in config.json; F32 where it has none.
 io::DType named_dtype(const family::ModelConfig& config) {
   return config.stored_dtype == "bfloat16"  ? io::DType::kBF16
          : config.stored_dtype == "float16" ? io::DType::kF16
                                             : io::DType::kF32;
 }
 
-/// Null where there is none, and where it is no JSON: transformers takes config.json's numbers
+/// Null where there is no file or it is not JSON: transformers uses config.json's numbers
 /// then.
 io::Json read_generation_config(const std::string& file) {
   if (!io::path_exists(file)) return {};
@@ -43,7 +43,7 @@ io::Json read_generation_config(const std::string& file) {
   }
 }
 
-/// Where generation_config.json names end tokens transformers looks at no other.
+/// If generation_config.json has end tokens, transformers uses no others.
 void read_end_tokens(const std::string& file, family::ModelConfig* config) {
   const io::Json generation = read_generation_config(file);
   const io::Json ends =
@@ -53,7 +53,7 @@ void read_end_tokens(const std::string& file, family::ModelConfig* config) {
   for (const io::Json& end : ends.is_array() ? ends : io::Json::array({ends})) {
     if (end.is_number_unsigned()) {
       config->eos_tokens.push_back(end.get<int64_t>());
-    } else if (end != io::Json(-1)) {  // how some files say "none"
+    } else if (end != io::Json(-1)) {  // some files use -1 for "none"
       refuse(ErrorKind::kInput, "eos_token_id is no token", file + ": eos_token_id",
              quote_text(end.dump(), 80), "an id or a list of ids",
              "take the file that belongs to the model");
@@ -61,13 +61,13 @@ void read_end_tokens(const std::string& file, family::ModelConfig* config) {
   }
 }
 
-/// Matches stored tensors with what the config asks for.
+/// Matches stored tensors with those that the config requires.
 struct Matcher {
   Faults missing{"missing", {}}, unknown{"unknown", {}}, misshapen{"of a wrong shape", {}},
       mistyped{"of a wrong type", {}}, twice{"stored twice", {}};
   std::map<io::DType, uint64_t> bytes_of;
 
-  /// Of a name that two shards have the last one's is read, as in transformers.
+  /// If two shards contain the same name, the last one is read, as in transformers.
   void place_all(ModelDir& dir) {
     std::map<std::string, size_t> file_of;
     for (size_t i = 0; i < dir.files.size(); ++i)
@@ -135,7 +135,7 @@ ModelDir ModelDir::shapes_of(const std::string& path) {
   if (known.is_null() && !io::path_exists(path)) {
     try {
       return config_only(path);
-    } catch (const Error& error) {  // a folder is not needed where a name gives the shapes
+    } catch (const Error& error) {  // no folder is needed for a known name
       ErrorInfo info = error.info();
       info.expected += ", or one of " + join(known_models());
       throw Error(error.kind(), info);

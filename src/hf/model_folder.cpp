@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kExpected = "a folder with config.json and *.safetensors";
-constexpr const char* kCached = "models--";  // before a model's name in the hub's cache
+constexpr const char* kCached = "models--";  // prefix of a model's name in the hub's cache
 
 bool is_name(const std::string& part) {
   const auto fits = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_'; };
@@ -25,7 +25,7 @@ bool is_name(const std::string& part) {
          std::ranges::all_of(part, [&](char c) { return c == '.' || fits(c); });
 }
 
-/// ORG/NAME, as the hub names models; where there is a folder ORG it is more likely a path.
+/// ORG/NAME in the hub's style; if a folder ORG exists, it is more likely a path.
 bool is_hub_id(const std::string& path) {
   const size_t slash = path.find('/');
   return slash != std::string::npos && is_name(path.substr(0, slash)) &&
@@ -36,7 +36,7 @@ std::string download(const std::string& id) {
   return "hf download " + shell_word(id) + " --local-dir " + shell_word(id);
 }
 
-/// "ORG/NAME" of a path through models--ORG--NAME; else empty.
+/// "ORG/NAME" from a path through models--ORG--NAME; else empty.
 std::string cached_id(const std::string& path) {
   for (const fs::path& part : fs::path(io::absolute_path(path))) {
     std::string name = part.string();
@@ -48,7 +48,7 @@ std::string cached_id(const std::string& path) {
   return {};
 }
 
-/// The snapshot that refs/main names, else the only or the first one; empty without one.
+/// The snapshot that refs/main names, else the only or the first one; empty if there is none.
 std::string snapshot_of(const std::string& repository) {
   const std::string snapshots = repository + "/snapshots", main = repository + "/refs/main";
   if (io::is_directory(snapshots) && fs::is_regular_file(main)) {
@@ -80,7 +80,7 @@ std::string snapshot_of(const std::string& repository) {
          "check model.path or --model");
 }
 
-/// A folder below that is a checkpoint's; empty without one, or with several.
+/// The only subfolder that is a checkpoint; empty for none or several.
 std::string only_model_below(const std::string& path) {
   std::vector<std::string> found;
   for (const std::string& name : io::list_dir(path))

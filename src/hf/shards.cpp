@@ -49,8 +49,8 @@ constexpr const char* kIndexFile = "model.safetensors.index.json";
          "transformers");
 }
 
-/// A shard's name comes from a file: it must not lead out of the folder. Symlinks are followed (the
-/// HF cache is made of them).
+/// A shard's name comes from a file, so it must not point outside the folder. Symlinks are followed
+/// (the HF cache consists of them).
 void check_shard_name(const std::string& name, const std::string& index) {
   bool plain = name.ends_with(".safetensors") && name.find('\\') == std::string::npos &&
                name.find('\0') == std::string::npos;

@@ -10,7 +10,7 @@
 namespace lft::hf {
 namespace {
 
-/// Some rows at a time; tensors of types that are no weights' are left to the check of types.
+/// Compares some rows at a time; tensors of non-weight types are left to the dtype check.
 bool same_numbers(const ModelDir& dir, const ModelDir::Place& one, const ModelDir::Place& other) {
   const io::TensorInfo &a = dir.info(one), &b = dir.info(other);
   if (a.shape != b.shape) return false;

@@ -15,8 +15,8 @@
 namespace lft::hf {
 namespace {
 
-/// The exponent is all ones: a NaN or an infinity. Whole blocks first: a loop of fixed length
-/// without an exit is one that vectorises.
+/// An exponent of all ones is a NaN or an infinity. Whole blocks are checked first: a loop of fixed
+/// length without an exit vectorises.
 template <class Word>
 int64_t first_all_ones(const Word* data, int64_t count, Word exponent) {
   constexpr int64_t kBlock = 4096;

@@ -19,7 +19,7 @@
 namespace lft::hf {
 namespace {
 
-/// Layers without memory for their weight, by the weight's canonical name.
+/// Linear layers without memory for their weight, by the weight's canonical name.
 std::map<std::string, layers::Linear> coded_layers(family::ModelImpl& model) {
   std::map<std::string, layers::Linear> layers;
   for (const lora::LinearSite& site : lora::linear_sites(model)) {
@@ -28,7 +28,7 @@ std::map<std::string, layers::Linear> coded_layers(family::ModelImpl& model) {
   return layers;
 }
 
-/// Codes, slices or files of the layers that coded_layers() names, as a model's `base` says.
+/// Creates quantized, sharded or file storage for coded_layers(), as the model's `base` selects.
 class StoredLayers {
  public:
   StoredLayers(family::ModelImpl& model, at::ScalarType dtype, at::Device device,
@@ -55,13 +55,13 @@ class StoredLayers {
 
   bool has(const std::string& name) const { return layers_.contains(name); }
   bool reads_later(const std::string& name) const { return base_.in_files && has(name); }
-  /// Of what kind its weights are drawn: nothing is lost of a dense one.
+  /// Whether weights are stored as codes, unlike a dense storage, which is exact.
   bool codes() const { return base_.storage != ops::BaseStorage::kDense; }
   void take(const std::string& name, const at::Tensor& weight_oi) const {
     if (base_.shards) return sharded_.at(name)->take(weight_oi);
     layers::Linear(layers_.at(name))->store(ops::quantize(weight_oi, base_.storage, device_));
   }
-  /// How a stored tensor gets there.
+  /// How a stored tensor is read into its target.
   void set(WeightJob& job) const {
     if (!has(job.name)) return;
     if (codes()) {
@@ -72,7 +72,7 @@ class StoredLayers {
       job.target = values;
     }
   }
-  /// The sums over all holders of what each has read of a slice alone; when all have read theirs.
+  /// The digest sums over all ranks, each of which has read only its slices.
   void join(const std::vector<WeightJob>& jobs, std::vector<uint64_t>& digests) const {
     if (!base_.shards) return;
     std::vector<uint64_t> parts(digests.size(), 0);
@@ -90,12 +90,12 @@ class StoredLayers {
   std::map<std::string, c10::intrusive_ptr<ops::ShardedWeight>> sharded_;
 };
 
-/// What a family builds without memory.
+/// Modules that a family builds without memory.
 ops::BaseStorage built(const BaseForm& base) {
   return base.shards || base.in_files ? ops::BaseStorage::kElsewhere : base.storage;
 }
 
-/// The types of weights; a recipe knows those that have a name there.
+/// The dtypes of weights; a recipe can use those that have a name there.
 struct WeightType {
   io::DType stored;
   at::ScalarType held;

@@ -10,15 +10,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uintmax_t kMostBytes = 256u << 20;  // the largest vocabularies are of some 40 MB
+constexpr uintmax_t kMostBytes = 256u << 20;  // the largest vocabularies have some 40 MB
 constexpr const char* kTemplates = "additional_chat_templates";
 
-/// Of texts that transformers reads. A licence has none of them, or any.
+/// Extensions of text files that transformers reads. A licence has any or none.
 constexpr const char* kEndings[] = {".json",     ".jinja", ".txt", ".model",
                                     ".tiktoken", ".vocab", ".py"};
 constexpr const char* kLicences[] = {"LICENSE", "LICENCE", "NOTICE", "USE_POLICY"};
 
-/// What lft writes, and what is true of the base's weights or of its training alone.
+/// Files that lft writes, and files that describe only the base's weights or training.
 constexpr const char* kOthers[] = {"config.json",       "lft_model.json",      "lft_adapter.json",
                                    "merge_report.json", "adapter_config.json", "trainer_state.json",
                                    "params.json"};
@@ -40,9 +40,9 @@ void copy_small(const std::string& from, const std::string& to) {
 
 }  // namespace
 
-/// Whatever a processor, a tokenizer, a template or a generation reads, and licences: every small
-/// text file but those that lft writes itself, those that speak of the base's weights or of its
-/// training, and its README.
+/// All files that a processor, tokenizer, template or generation reads, and licences: every small
+/// text file except those that lft writes itself, those about the base's weights or training, and
+/// its README.
 void copy_side_files(const std::string& from, const std::string& to) {
   for (const std::string& name : io::list_dir(from)) {
     if (is_side_file(name)) copy_small(from + "/" + name, to + "/" + name);

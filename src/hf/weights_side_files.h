@@ -1,4 +1,4 @@
-// The files of a model folder besides its weights.
+// The files of a model folder other than its weights.
 #pragma once
 #include <string>
 

@@ -28,21 +28,21 @@ namespace {
 constexpr const char* kBaseCopy = "base_layer.weight";
 constexpr const char* kRetry = "take both files from the same save_pretrained()";
 
-/// A key of the file, taken apart. kind: how a tensor of an adapter is stored ("lora_A.weight"),
-/// base_layer.weight, or "" for a tensor saved whole. tensor: the adapter's, "lora_A".
+/// A parsed key of the file. kind: the form of an adapter's tensor ("lora_A.weight"),
+/// base_layer.weight, or "" for a fully saved tensor. tensor: the adapter's, "lora_A".
 struct Key {
   std::string module, kind, tensor = {};
-  bool embeds = false;  // of LoRA on an embedding: transposed
+  bool embeds = false;  // LoRA on an embedding, which is transposed
 };
 
-/// PEFT's name of a tensor of LoRA on an embedding, and what it is for a linear layer of the same
-/// weight.
+/// PEFT's name of a tensor of LoRA on an embedding, and its counterpart for a linear layer with the
+/// same weight.
 constexpr std::pair<const char*, const char*> kEmbedded[] = {{"lora_embedding_B", "lora_A"},
                                                              {"lora_embedding_A", "lora_B"}};
 
 Key split_key(const std::string& name) {
   for (const lora::AdapterTensor& tensor : lora::adapter_tensors()) {
-    // Between "lora_A" and "weight" a raw state_dict has the adapter's name.
+    // A raw state_dict has the adapter's name between "lora_A" and "weight".
     for (const std::string& stored :
          {tensor.stored, tensor.name + ".weight", tensor.name + ".default.weight"}) {
       if (name.ends_with("." + stored))
@@ -57,7 +57,7 @@ Key split_key(const std::string& name) {
                 true};
     }
   }
-  // The second is what save_embedding_layers adds to a module that is saved whole.
+  // The second is a name that save_embedding_layers adds to a fully saved module.
   for (const std::string_view base : {".base_layer.weight", ".original_module.weight"}) {
     if (name.ends_with(base)) return {name.substr(0, name.size() - base.size()), kBaseCopy};
   }
@@ -68,7 +68,7 @@ bool is_table(const std::string& tensor) {
   return tensor == kEmbedding + ".weight" || tensor == kHead + ".weight";
 }
 
-/// Every dialect of the family, and the language model as the original LLaVA names it.
+/// Every dialect of the family, and the language model under the original LLaVA's name.
 std::string canonical_name(const family::Family& family, const std::string& peft) {
   const std::string canonical = family.names.from_peft_name(peft);
   if (!canonical.empty()) return canonical;
@@ -78,7 +78,7 @@ std::string canonical_name(const family::Family& family, const std::string& peft
   return "";
 }
 
-/// Never a tensor of a module saved whole.
+/// Never a tensor of a fully saved module.
 bool is_lora_part(const std::string& name) { return name.find("lora_") != std::string::npos; }
 
 bool declares(const lora::Variant& variant, const std::string& tensor) {
@@ -86,7 +86,7 @@ bool declares(const lora::Variant& variant, const std::string& tensor) {
                      [&](const lora::AdapterTensor& each) { return each.name == tensor; });
 }
 
-/// What would have to be set for an adapter with this tensor.
+/// The setting that an adapter with this tensor requires.
 std::string flag_of(const std::string& tensor) {
   for (const lora::Variant& variant : lora::variants()) {
     if (declares(variant, tensor)) return variant.peft_flag;
@@ -152,7 +152,7 @@ class KeyReader {
     if (!key.tensor.empty() && !declares(variant_, key.tensor))
       return unknown_.items.push_back(name + " (" + flag_of(key.tensor) + " is false)");
     const bool ties = dir_.ensures_tie && canonical == kHead + ".weight";
-    // No module that modules_to_save could name has it; PEFT reads it as it is.
+    // No module that modules_to_save could name contains it; PEFT reads it directly.
     const bool in_no_module = canonical.find('.') == std::string::npos;
     const bool saved = key.kind.empty() && !is_lora_part(inner) &&
                        (ties || in_no_module || saves(dir_.modules_to_save, inner));
@@ -185,8 +185,8 @@ class KeyReader {
       dir_.lora.own[canonical] = own;
   }
 
-  /// A second copy of a table that is saved whole, which save_embedding_layers adds and PEFT passes
-  /// over.
+  /// A second copy of a fully saved table, which save_embedding_layers adds and PEFT
+  /// ignores.
   bool is_second_name(const std::string& inner) const {
     constexpr std::string_view kSecond = ".modules_to_save.weight";
     return inner.ends_with(kSecond) &&
@@ -214,7 +214,7 @@ class KeyReader {
     dir_.lora_modules.assign(modules_["lora_A"].begin(), modules_["lora_A"].end());
   }
 
-  /// Every module with the one tensor has the other.
+  /// Every module with one of the tensors has the other.
   void require(const std::string& given, const std::string& other, const std::string& because) {
     for (const std::string& module : modules_[given]) {
       if (!modules_[other].contains(module))
@@ -222,7 +222,7 @@ class KeyReader {
     }
   }
 
-  /// A name of a target or a module, and the module that it is in any spelling; "" for a part of
+  /// Maps the name of a target or a module, in any spelling, to the module; "" for a part of
   /// one.
   struct Spelled {
     std::string name, canonical;
@@ -232,7 +232,7 @@ class KeyReader {
     }
   };
 
-  /// What is computed comes from the tensors; a list of names that says something else is told.
+  /// The tensors decide what is computed; a list of names that differs is reported.
   void compare_targets() const {
     constexpr size_t kNamed = 5;
     const auto spelled = [&](const auto& names) {
@@ -249,7 +249,7 @@ class KeyReader {
     }
     for (const Spelled& module : adapted) {
       if (dir_.ensures_tie && module.canonical == kHead)
-        continue;  // PEFT names the embedding alone
+        continue;  // PEFT lists the embedding only
       if (std::ranges::none_of(targets, [&](const auto& each) { return each.names(module); }))
         extra.push_back(module.name);
     }
@@ -267,9 +267,9 @@ class KeyReader {
   const PeftConfig& config_;
   const family::Family& family_;
   const PeftPatterns ranks_, alphas_;
-  std::set<std::string> adapted_;  // as PEFT names them
+  std::set<std::string> adapted_;  // in PEFT's names
   const lora::Variant& variant_ = lora::find_variant(dir_.lora.variant);
-  std::map<std::string, std::set<std::string>> modules_;  // by the name of an adapter's tensor
+  std::map<std::string, std::set<std::string>> modules_;  // by name of the adapter's tensor
   Faults unknown_{"unknown", {}}, twice_{"stored twice, in two spellings", {}},
       alone_{"without the tensors that belong to them", {}},
       rank_{"of another rank than adapter_config.json says", {}}, mistyped_{"of a wrong type", {}};
@@ -300,7 +300,7 @@ void refuse_other_formats(const std::string& path) {
          pickle ? "convert to safetensors: load with PEFT, then save_pretrained(NEW_DIR)" : kRetry);
 }
 
-/// Whether LM head and embedding are saved whole and have the same bytes.
+/// Whether LM head and embedding are both fully saved with the same bytes.
 bool has_one_table(const AdapterDir& dir, const io::SafetensorsFile& file) {
   constexpr uint64_t kPiece = 8u << 20;
   const auto& names = dir.stored_names;

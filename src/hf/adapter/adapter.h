@@ -23,7 +23,7 @@ struct AdapterNotes {
   std::string base_path = {}, base_fingerprint = {};
   family::InputSettings input = {};     // template_name: a named form, or the template's file
   std::string chat_template = {};       // the text of chat_template.jinja
-  text::TokenizerParts tokenizer = {};  // of the training; empty: not recorded
+  text::TokenizerParts tokenizer = {};  // those of the training; empty: not recorded
 };
 
 struct AdapterDir {
@@ -34,7 +34,7 @@ struct AdapterDir {
   /// of PEFT.
   std::vector<std::string> lora_modules;
   std::vector<std::string> full_tensors;     // canonical names of modules_to_save tensors
-  std::vector<std::string> modules_to_save;  // as in the config
+  std::vector<std::string> modules_to_save;  // as in adapter_config.json
   /// The name of each tensor in the file, by "<module>." and the stored name of the variant's
   /// tensor ("<module>.lora_A.weight"), by the name of a full tensor, or by
   /// "<module>.base_layer.weight" (a copy of the base's weight, which PEFT stores with LoRA on LM
@@ -42,13 +42,14 @@ struct AdapterDir {
   std::map<std::string, std::string> stored_names;
   std::string base_model_name_or_path;
   bool inference_mode = true;
-  bool named_by_pattern = false;  // target_modules is an expression, not a list of names
+  bool named_by_pattern = false;  // target_modules is a regular expression, not a list of names
   bool parts = false;             // written by save_parts(): no LoRA, not readable by PEFT
-  bool ensures_tie = false;       // ensure_weight_tying: PEFT ties the adapter as the base
+  bool ensures_tie = false;       // ensure_weight_tying: PEFT ties the adapter's tensors like the
+                                  // base's
   bool one_table = false;         // LM head and embedding are one full tensor with two names
   AdapterNotes notes;             // empty if lft did not write the directory
 
-  /// The file with the tensors.
+  /// The path of the file with the tensors.
   std::string weights() const;
 
   /// Throws kInput: unknown key, A without B, a rank that contradicts the config, or an unsupported

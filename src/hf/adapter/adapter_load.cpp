@@ -20,14 +20,14 @@ using Shapes = std::map<std::string, std::vector<int64_t>>;
 
 constexpr std::string_view kCopy = ".base_layer.weight";
 
-/// The base's tensor that one saved whole takes the place of, or that it is a copy of.
+/// The base's tensor that a fully saved tensor replaces or copies.
 std::string base_tensor(const std::string& name, bool ties) {
   const std::string tensor =
       name.ends_with(kCopy) ? name.substr(0, name.size() - kCopy.size()) + ".weight" : name;
   return ties && tensor == kHead + ".weight" ? kEmbedding + ".weight" : tensor;
 }
 
-/// Compares an adapter's headers with the tensors of the model it is for.
+/// Compares an adapter's headers with the tensors of its model.
 class Fitting {
  public:
   Fitting(const AdapterDir& dir, const io::SafetensorsFile& file, const family::ModelConfig& config)
@@ -114,7 +114,7 @@ void check_not_injected(const std::vector<lora::LinearSite>& sites) {
   }
 }
 
-/// lft's layers take 1 <= rank <= min(in, out); PEFT writes larger ones too.
+/// lft's layers require 1 <= rank <= min(in, out); PEFT also writes larger ranks.
 void check_rank(const AdapterDir& dir, const std::vector<lora::LinearSite>& sites) {
   for (const lora::LinearSite& site : sites) {
     const int64_t most = std::min(site.layer->weight.size(0), site.layer->weight.size(1));
@@ -158,7 +158,7 @@ AdapterTensors read_adapter(const AdapterDir& dir, const family::ModelConfig& co
   }
   const bool ties = config.text.tie_embeddings;
   for (const std::string& name : dir.full_tensors) {
-    if (base_tensor(name, ties) == name)  // else the embedding under another name, as one_table
+    if (base_tensor(name, ties) == name)  // else the embedding's other name (one_table)
       tensors.full[name] = read_finite(file, dir.stored_names.at(name));
   }
   for (const auto& [name, stored] : dir.stored_names) {
@@ -170,7 +170,7 @@ AdapterTensors read_adapter(const AdapterDir& dir, const family::ModelConfig& co
 
 void check_base_copy(const at::Tensor& copy, const at::Tensor& base, const std::string& name,
                      const AdapterDir& dir) {
-  // The adapter may store the copy in a wider type than the base is held in.
+  // The adapter may store the copy in a wider type than that of the base in memory.
   if (copy.to(base.scalar_type()).equal(base.to(at::kCPU))) return;
   refuse(ErrorKind::kInput, "the adapter holds another base weight than the model",
          dir.path + ": " + name, "different numbers",
@@ -184,7 +184,7 @@ void load_adapter(family::Model& model, const AdapterDir& dir) {
   const AdapterTensors tensors = read_adapter(dir, model->config);
   std::vector<lora::LinearSite> sites = lora::linear_sites(*model);
   check_not_injected(sites);
-  std::map<std::string, layers::Linear> stored;  // that have no memory for their weight
+  std::map<std::string, layers::Linear> stored;  // their weights have no memory
   for (const lora::LinearSite& site : sites) {
     if (site.layer->weight.is_meta()) stored.emplace(site.name + ".weight", site.layer);
   }
@@ -206,7 +206,7 @@ void load_adapter(family::Model& model, const AdapterDir& dir) {
                                   on_device(embedding->second, table.device()),
                                   lora::lora_scale(dir.lora.of(kEmbedding))));
   }
-  // Trained whole means FP32 masters; held in the base's type they would be rounded.
+  // Full fine-tuning needs FP32 master weights; the base's type would round them.
   for (const auto& [name, tensor] : tensors.full) {
     at::Tensor& parameter = parameters.at(name);
     if (const auto layer = stored.find(name); layer != stored.end()) {

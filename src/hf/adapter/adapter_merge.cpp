@@ -51,7 +51,7 @@ void check_unused(const std::string& out) {
          "a new folder, or one that lft merge wrote");
 }
 
-/// A merge writes down which adapter it took in: adding the same one again would double it.
+/// A merge records its adapter, since adding the same adapter twice would double it.
 void check_not_merged(const std::string& model, const std::string& adapter_hash) {
   const std::string file = model + "/" + kReport;
   if (!io::path_exists(file)) return;
@@ -62,7 +62,7 @@ void check_not_merged(const std::string& model, const std::string& adapter_hash)
   }
 }
 
-/// Only for A and B: whether further tensors have an effect depends on the weight.
+/// For A and B only: whether further tensors have an effect depends on the weight.
 bool is_no_op(const AdapterTensors& tensors, const lora::Variant& variant) {
   if (!tensors.full.empty()) return false;
   if (!lora::further_tensors(variant).empty()) return tensors.lora.empty();
@@ -83,7 +83,7 @@ AdapterNotes merged_notes(const AdapterDir& adapter, const ModelDir& base) {
           .tokenizer = recorded.tokenizer};
 }
 
-/// What becomes of one base model's weights.
+/// The planned changes of one base model's weights.
 class Merger {
  public:
   Merger(const ModelDir& base, const AdapterDir& dir, const MergePart& part)
@@ -105,14 +105,14 @@ class Merger {
       check_base_copy(copy, read(name), name, dir);
   }
 
-  /// Of the shard in the merged model's folder, which has no folders below.
+  /// The path of a shard in the merged model's folder, which has no subfolders.
   std::string file_name(size_t file) const {
     std::string name = base_.file_names[file];
     std::ranges::replace(name, '/', '-');
     return name;
   }
 
-  /// The index of what write() wrote: the base's own, where that is the same.
+  /// The index of the files from write(): a copy of the base's where the names are the same.
   std::string index_text(const std::string& out) const {
     const std::string path = base_.path + "/" + kIndex;
     const io::Json stored = io::read_json_file(path);
@@ -132,7 +132,7 @@ class Merger {
     return index == stored ? io::read_file(path) : pretty_json(index);
   }
 
-  /// Writes shard `file` under its own name.
+  /// Writes shard `file` under the same name.
   void write(size_t file, const std::string& out, const std::function<void()>& poll,
              MergeReport& report) const {
     const io::SafetensorsFile& source = base_.files[file];
@@ -175,19 +175,20 @@ class Merger {
     const std::string stored = (head_alone ? kHead : kEmbedding) + ".weight",
                       second = (head_alone ? kEmbedding : kHead) + ".weight";
     canonical_[{embedding.file, embedding.stored_name}] = stored;
-    const bool old = embedding.stored_name.starts_with("language_model.");  // as LLaVA's first
+    const bool old = embedding.stored_name.starts_with("language_model.");  // as in the first LLaVA
+                                                                            // versions
     second_table_ = {embedding.file, old ? second : base_.config.family->names.peft_name(second)};
     canonical_[{second_table_->file, second_table_->stored_name}] = second;
   }
 
-  /// Which is then the one that counts.
+  /// Then this is the name that is used.
   bool is_in_later_file(size_t file, const std::string& name) const {
     return std::any_of(base_.files.begin() + static_cast<std::ptrdiff_t>(file) + 1,
                        base_.files.end(),
                        [&](const auto& later) { return later.tensors().contains(name); });
   }
 
-  /// A bias after B has a place in the merged model only where the layer has one.
+  /// A bias after B can be merged only where the layer has a bias.
   void check_biases() const {
     if (variant_.bias_shift_o == nullptr) return;
     for (const auto& [module, tensors] : tensors_.lora) {
@@ -203,7 +204,7 @@ class Merger {
     return a.file == b.file && a.stored_name == b.stored_name;
   }
 
-  /// What is read for a tensor that is written.
+  /// The tensors to read for one written tensor.
   const io::TensorInfo& stored_info(const io::SafetensorsFile& source,
                                     const std::string& name) const {
     const bool is_new = second_table_ && name == second_table_->stored_name;
@@ -215,11 +216,12 @@ class Merger {
     return read_tensor(base_.files[place.file], base_.info(place));
   }
 
-  /// What the adapter does to one stored tensor.
+  /// The adapter's change of one stored tensor.
   struct Change {
-    std::string name;                          // the tensor's canonical one
-    const at::Tensor* full = nullptr;          // it is another; null: it is the stored one
-    const lora::NamedTensors* lora = nullptr;  // and this is merged into it; null: nothing
+    std::string name;                          // canonical name of the tensor
+    const at::Tensor* full = nullptr;          // replaces the stored one; null: the stored one is
+                                               // used
+    const lora::NamedTensors* lora = nullptr;  // merged into it; null: nothing is merged
     double scale = 0;
     bool is_bias = false;
   };
@@ -243,7 +245,7 @@ class Merger {
     return change;
   }
 
-  /// Some rows at a time, by as many threads as there are processors, written in order.
+  /// Processes some rows at a time, with one thread per processor, and writes them in order.
   void write_changed(const Change& change, const io::SafetensorsFile& source,
                      const io::TensorInfo& info, io::DType dtype,
                      io::SafetensorsWriter& writer) const {
@@ -314,11 +316,11 @@ class Merger {
   const lora::Variant& variant_;
   AdapterTensors tensors_;
   std::map<std::pair<size_t, std::string>, std::string> canonical_;
-  std::optional<ModelDir::Place> second_table_;  // the embedding or the LM head, which no file of
-                                                 // the base has: of one that untie() separates
+  std::optional<ModelDir::Place> second_table_;  // the embedding or the LM head that no file of the
+                                                 // base contains, for a base that untie() separates
 };
 
-/// With both places where transformers may read that embedding and LM head are one.
+/// Both names where transformers may treat that embedding and LM head as one.
 std::string untied_config(const std::string& model) {
   io::Json config = io::read_json_file(model + "/config.json");
   config[kTie] = false;

@@ -19,8 +19,8 @@ const char* dtype_text(at::ScalarType type) {
   return type == at::kFloat ? "float32" : type == at::kHalf ? "float16" : "bfloat16";
 }
 
-/// Sets the type wherever the file states one, in either spelling; the towers' own blocks may state
-/// it again.
+/// Sets the dtype wherever the config has one, in either spelling; the towers' sub-configs may have
+/// it too.
 void set_dtype(io::Json* config, const std::string& dtype) {
   for (const char* key : {"torch_dtype", "dtype"}) {
     if (config->contains(key)) (*config)[key] = dtype;

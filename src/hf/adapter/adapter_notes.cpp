@@ -26,7 +26,7 @@ void read_setting(const io::Json& json, const char* key, const std::string& file
   setting = io::json_int(json, key, 0, int64_t{1} << 28, file);
 }
 
-/// The template next to the notes, which must be the one that they record.
+/// The template file of the folder, whose hash must be the recorded one.
 void read_template(const io::Json& json, const std::string& file, AdapterNotes& notes) {
   const std::string path =
       io::absolute_path(std::filesystem::path(file).parent_path().string() + "/" + kChatTemplate);
@@ -44,7 +44,7 @@ void check_tokenizer(const AdapterNotes& notes, const std::string& whose, const 
                      const text::TokenizerParts& parts) {
   const text::TokenizerParts& recorded = notes.tokenizer;
   std::vector<std::string> changed = text::differing_parts(recorded, parts);
-  if (recorded.size() <= 1)  // of an older lft, which recorded the sample's ids alone
+  if (recorded.size() <= 1)  // written by an older lft, which recorded only the sample's ids
     std::erase_if(changed, [&](const std::string& part) { return !recorded.contains(part); });
   if (changed.empty()) return;
   refuse(ErrorKind::kInput,
@@ -90,7 +90,7 @@ AdapterNotes read_notes(const std::string& file) {
   if (json.contains("tokenizer") && json["tokenizer"].is_object()) {
     for (const auto& [part, hash] : json["tokenizer"].items())
       notes.tokenizer[part] = io::json_string(json["tokenizer"], part, file);
-  } else if (json.contains("tokenizer")) {  // before its parts were recorded one by one
+  } else if (json.contains("tokenizer")) {  // written before the parts were recorded separately
     notes.tokenizer[text::kSampleIdsPart] = io::json_string(json, "tokenizer", file);
   }
   return notes;

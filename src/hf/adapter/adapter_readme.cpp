@@ -14,13 +14,13 @@ namespace {
 
 std::string python_string(const std::string& text) { return io::Json(text).dump(); }
 
-/// The settings in words, each as its key in a recipe's data section.
+/// The settings as text, each under its key in a recipe's data section.
 std::string settings_text(const family::InputSettings& input) {
   std::vector<std::string> items;
   family::for_each_setting([&](const std::string& key, auto member) {
     io::Json value = input.*member;
     if (!family::is_set(input.*member) || value == 0) return;
-    if (key == "template")  // of a file its name: it is in the adapter's folder
+    if (key == "template")  // for a file only its name: it is in the adapter's folder
       value = std::filesystem::path(value.get<std::string>()).filename().string();
     items.push_back("`" + key + ": " +
                     (value.is_string() ? value.get<std::string>() : value.dump()) + "`");
@@ -28,7 +28,7 @@ std::string settings_text(const family::InputSettings& input) {
   return join(items);
 }
 
-/// `"USER: <image>\n" + QUESTION + " ASSISTANT:"`, as a named form writes it.
+/// `"USER: <image>\n" + QUESTION + " ASSISTANT:"`, in the style of a named form.
 std::string form_prompt(const std::string& form, const std::string& mark) {
   constexpr char kQuestion = '\x01';
   const text::Conversation ask{text::messages_of({{std::string("<image>\n") + kQuestion, ""}})};
@@ -40,7 +40,7 @@ std::string form_prompt(const std::string& form, const std::string& mark) {
          (after.empty() ? "" : " + " + python_string(after));
 }
 
-/// The lines that make `prompt` and `inputs` of `image` and QUESTION.
+/// Python lines that create `prompt` and `inputs` from `image` and QUESTION.
 std::string python_prompt(const family::InputSettings& input, const std::string& mark) {
   if (text::is_named_form(input.template_name))
     return "prompt = " + form_prompt(input.template_name, mark) +
@@ -59,7 +59,7 @@ inputs = processor(images=image, text=prompt, return_tensors="pt",
 )";
 }
 
-/// The hub's name of a model in its cache (.../models--OWNER--NAME/snapshots/REVISION), else empty.
+/// The hub name of a model in the hub's cache (.../models--OWNER--NAME/snapshots/REVISION), or "".
 std::string hub_name(const std::string& path) {
   constexpr std::string_view kBegin = "/models--", kEnd = "/snapshots/";
   const size_t end = path.rfind(kEnd), begin = path.rfind(kBegin, end);
@@ -69,7 +69,7 @@ std::string hub_name(const std::string& path) {
   return slash == std::string::npos ? name : name.replace(slash, 2, "/");
 }
 
-/// The header of a model card. The hub takes its own names of models alone in base_model.
+/// The header of a model card. The hub accepts only its own model names in base_model.
 std::string model_card(const std::string& library, const AdapterNotes& notes,
                        const std::vector<std::string>& tags) {
   const std::string hub = hub_name(notes.base_path);
@@ -81,7 +81,7 @@ std::string model_card(const std::string& library, const AdapterNotes& notes,
   return text + "---\n\n";
 }
 
-/// `image` as RGB.
+/// Converts `image` to RGB.
 std::string python_colours(const std::string& alpha) {
   if (alpha != "white") return ".convert(\"RGB\")\n";
   return R"(.convert("RGBA")
@@ -102,12 +102,12 @@ constexpr const char* kCrop =
     "processor.image_processor.do_pad = False  # image_fit: crop, as the processor does then\n";
 constexpr const char* kNative = "# image_fit: native, which the processor does by itself\n";
 
-/// What has to be done to an image before the processor takes it.
+/// The changes that an image needs before the processor.
 std::string python_fit(const std::string& fit) {
   return fit == "pad" ? kPad : fit == "crop" ? kCrop : kNative;
 }
 
-/// As keywords of from_pretrained().
+/// The settings as keywords of from_pretrained().
 std::string python_bounds(const family::InputSettings& input) {
   std::string text;
   if (input.min_pixels > 0) text += ", min_pixels=" + std::to_string(input.min_pixels);
@@ -115,14 +115,14 @@ std::string python_bounds(const family::InputSettings& input) {
   return text;
 }
 
-/// Where lft reads special tokens in a question as the words that spell them, which transformers
-/// cannot do within a prompt.
+/// Whether lft treats special tokens in a question as plain text, which transformers cannot do
+/// within a prompt.
 constexpr const char* kPlainQuestion =
     R"(special = [str(t) for t in processor.tokenizer.added_tokens_decoder.values() if t.special]
 assert not any(token in QUESTION for token in special), "lft reads special tokens here as text"
 )";
 
-/// Whether a vision tower is saved under names that only newer versions of transformers give it.
+/// Whether a vision tower is saved under names that only newer versions of transformers use.
 bool saves_renamed(const std::vector<std::string>& modules, const family::ModelConfig& config) {
   const family::Family& family = *config.family;
   const std::vector<std::string> vision = family.names.modules_of_scope("vision");
@@ -134,8 +134,8 @@ bool saves_renamed(const std::vector<std::string>& modules, const family::ModelC
          });
 }
 
-/// `loads`: the lines that make `model` of base and FOLDER, `imports` what they need, `packages`
-/// those of them that transformers does not need anyway. FOLDER is `folder`.
+/// `loads`: the lines that load `model` from base and FOLDER; `imports`: their imports; `packages`:
+/// the needed packages that transformers does not require. FOLDER is `folder`.
 std::string python_use(const AdapterNotes& notes, const family::ModelConfig& config,
                        const std::string& folder, const std::string& packages,
                        const std::string& imports, const std::string& loads) {

@@ -15,7 +15,7 @@
 namespace lft::hf {
 namespace {
 
-/// PEFT's module names of a scope that is saved whole.
+/// PEFT's module names of a fully saved scope.
 std::vector<std::string> saved_modules(const std::string& scope,
                                        const family::ModelConfig& config) {
   std::vector<std::string> modules = config.family->names.modules_of_scope(scope);

@@ -1,4 +1,4 @@
-// An LM head that an adapter separates from the embedding that its base ties it to.
+// Handles an adapter that separates the LM head from the embedding that its base ties it to.
 #pragma once
 #include "src/hf/adapter/adapter.h"
 
@@ -9,8 +9,8 @@ namespace lft::hf {
 /// adapter requests the tie and contains only one of the two, or two that differ.
 bool unties(const AdapterDir& dir, const family::ModelConfig& base);
 
-/// If the adapter unties the base, makes the head of `base` a separate tensor, read from the place
-/// of the embedding, and returns true. The fingerprint of the base changes then.
+/// If the adapter unties the base, makes the head of `base` a separate tensor, read from the
+/// embedding's file position, and returns true. The fingerprint of the base changes then.
 bool untie(const AdapterDir& dir, ModelDir& base);
 
 }  // namespace lft::hf

@@ -24,8 +24,8 @@ std::string spelled(const family::Family& family, const std::string& canonical, 
                                  : family.names.peft_name(canonical);
 }
 
-/// In every spelling that a reader of the dialect's keys may have in memory: PEFT maps keys from
-/// one to the other, and passes over a target that its model has not.
+/// All spellings that a reader of the dialect's keys may use: PEFT maps keys between them and
+/// ignores targets that its model does not have.
 std::vector<std::string> names_of(const family::Family& family,
                                   const std::vector<std::string>& modules, Dialect dialect) {
   std::vector<std::string> names = target_names(family, modules);
@@ -36,14 +36,14 @@ std::vector<std::string> names_of(const family::Family& family,
   return names;
 }
 
-/// The key of a pattern for one module, by its full name. PEFT warns of a key that no module has,
-/// so that several spellings are one expression.
+/// A pattern key for one module, by its full name. PEFT warns about a key that matches no module,
+/// so several spellings are one expression.
 std::string pattern_key(const family::Family& family, const std::string& module, Dialect dialect) {
   const std::vector<std::string> names = names_of(family, {module}, dialect);
   return names.size() == 1 ? names[0] : "(?:" + join(names, "|") + ")";
 }
 
-/// rank_pattern and alpha_pattern of every layer that has its own.
+/// rank_pattern and alpha_pattern of every layer whose values differ.
 void name_own(const family::Family& family, const lora::LoraOptions& lora, Dialect dialect,
               PeftConfig& config) {
   for (const auto& [module, own] : lora.own) {
@@ -53,7 +53,7 @@ void name_own(const family::Family& family, const lora::LoraOptions& lora, Diale
   }
 }
 
-/// For a README.
+/// The rank as text for a README.
 std::string rank_text(const lora::LoraOptions& saved) {
   return std::to_string(saved.rank) + lora::find_variant(saved.variant).note +
          (saved.own.empty() ? "" : ", and others by rank_pattern and alpha_pattern");
@@ -76,7 +76,7 @@ void write_adapter(const std::string& path, const AdapterContents& contents,
   std::map<std::string, at::Tensor> full = contents.full;
   if (const auto embedding = full.find(kEmbedding + ".weight");
       embedding != full.end() && model.text.tie_embeddings) {
-    full[kHead + ".weight"] = embedding->second;  // PEFT would leave the base's embedding there
+    full[kHead + ".weight"] = embedding->second;  // otherwise PEFT would keep the base's
     if (!saves(config.modules_to_save, "lm_head.weight"))
       config.modules_to_save.emplace_back("lm_head");
   }
@@ -85,7 +85,7 @@ void write_adapter(const std::string& path, const AdapterContents& contents,
   for (const auto& [module, parts] : contents.tensors) {
     modules.push_back(module);
     const std::string key = kPeftPrefix + spelled(family, module, dialect) + ".";
-    if (module == kEmbedding) {  // as PEFT stores LoRA of an embedding
+    if (module == kEmbedding) {  // PEFT's form of LoRA on an embedding
       tensors[key + "lora_embedding_A"] = parts.at("lora_B").t();
       tensors[key + "lora_embedding_B"] = parts.at("lora_A").t();
       continue;

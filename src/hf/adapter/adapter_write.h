@@ -13,14 +13,14 @@ namespace lft::hf {
 /// in kD2, which PEFT maps to the others, and full tensors in kD3, which it does not map.
 enum class Dialect { kEvery, kD1, kD2, kD3 };
 
-/// Float32 on the CPU. `lora`: the options in the config; `notes`: the base and the training.
+/// Tensors are float32 on the CPU. `lora`: the config's options; `notes`: base and training.
 struct AdapterContents {
   lora::LoraOptions lora;
   std::map<std::string, lora::NamedTensors> tensors = {};  // by canonical module
   std::map<std::string, at::Tensor> full = {};             // by canonical tensor
   std::vector<std::string> modules_to_save = {};           // PEFT's names of the modules of `full`
   AdapterNotes notes;
-  std::string folder = {};  // where it is used, if that differs from where it is written
+  std::string folder = {};  // where it will be used, if that is not where it is written
 };
 
 /// Writes the two files of PEFT, lft_adapter.json and README.md, atomically. If the base ties LM

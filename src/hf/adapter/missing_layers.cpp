@@ -17,14 +17,14 @@ namespace {
 
 using Spelling = std::function<std::string(const std::string&)>;
 
-/// How the adapter's file spells canonical names of modules, which is how target_modules means
-/// them; null where the file mixes spellings.
+/// The spelling of canonical module names in the adapter's file, which target_modules also uses;
+/// null where the file mixes spellings.
 Spelling spelling_of(const AdapterDir& dir, const family::Family& family) {
   const std::vector<Spelling> spellings = {
       [&](const std::string& name) { return family.names.peft_name(name); },
       [&](const std::string& name) { return family.names.whole_name(name); },
       [&](const std::string& name) { return family.names.stored_name(name); },
-      // The original LLaVA, whose projector and tower have no LoRA.
+      // The original LLaVA, in which projector and tower have no LoRA.
       [](const std::string& name) {
         return name.starts_with(family::kDecoder) ? name.substr(sizeof(family::kDecoder) - 1) : "";
       }};
@@ -38,7 +38,7 @@ Spelling spelling_of(const AdapterDir& dir, const family::Family& family) {
   return nullptr;
 }
 
-/// By canonical name.
+/// Layers by canonical name.
 std::vector<std::string> missing_layers(const AdapterDir& dir, const std::string& config_file,
                                         const family::ModelConfig& config) {
   const PeftTargetRule rule = parse_peft_config(io::read_json_file(config_file), config_file).rule;
@@ -75,7 +75,7 @@ void warn_of_missing_layers(const AdapterDir& dir, const family::ModelConfig& co
     missing = missing_layers(dir, config_file, config);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kInput) throw;
-    return;  // an expression of Python's alone
+    return;  // an expression that only Python supports
   }
   if (missing.empty()) return;
   warning("the adapter is incomplete: target_modules of " + config_file + " names " +

@@ -1,4 +1,4 @@
-// Layers that the configuration of an adapter names but that have no tensors in its file.
+// Reports layers that match an adapter's configuration but have no tensors in its file.
 #pragma once
 #include "src/hf/adapter/adapter.h"
 

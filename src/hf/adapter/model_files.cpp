@@ -14,9 +14,9 @@ namespace lft::hf {
 namespace {
 
 constexpr const char* kTemplateKey = "chat_template";
-constexpr const char* kNested = "image_processor";  // in processor_config.json
+constexpr const char* kNested = "image_processor";  // key in processor_config.json
 
-/// The object in the file; null where there is no file.
+/// The JSON object in the file; null where there is no file.
 io::Json read_object(const std::string& path) {
   return io::path_exists(path) ? io::read_json_file(path) : io::Json();
 }
@@ -25,7 +25,7 @@ bool has_nested(const io::Json& whole) {
   return whole.is_object() && whole.contains(kNested) && whole[kNested].is_object();
 }
 
-/// transformers reads the older places of a template first.
+/// Removes a template's older locations, which transformers would read first.
 void write_template(const std::string& dir, const std::string& jinja) {
   io::write_file_atomic(dir + "/" + kChatTemplate, jinja);
   for (const char* other : {"/chat_template.json", "/additional_chat_templates"})
@@ -37,8 +37,8 @@ void write_template(const std::string& dir, const std::string& jinja) {
   }
 }
 
-/// Both files that may contain an image processor; a file that already has the fit stays as it
-/// is.
+/// Both files may contain an image processor; a file that already has the fit is
+/// unchanged.
 void write_fit(const std::string& dir, const family::ModelConfig& config,
                const family::ImageRules& rules) {
   const std::string unified = dir + "/processor_config.json",
@@ -64,7 +64,7 @@ std::string jinja_of(const AdapterNotes& notes, const family::ModelConfig& confi
   const std::string &name = notes.input.template_name, mark = config.family->processor_mark;
   if (text::is_named_form(name)) return text::named_form_jinja(name, mark, marker);
   if (!notes.chat_template.empty()) return notes.chat_template;
-  const auto by_name = text::family_template(name, mark);  // of an older lft
+  const auto by_name = text::family_template(name, mark);  // recorded by an older lft
   return by_name ? by_name->text : "";
 }
 

@@ -1,5 +1,5 @@
-// The files of a whole model besides its weights: those of the base, and what they say about the
-// training.
+// The files of a whole model in addition to its weights: those of the base, with the settings of
+// the training.
 #pragma once
 #include <string>
 

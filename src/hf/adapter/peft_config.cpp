@@ -24,8 +24,8 @@ bool is_empty(const io::Json& value) {
          ((value.is_object() || value.is_array()) && value.empty());
 }
 
-/// Keys read below, or that say nothing about the maths. Which modules have adapters comes from the
-/// tensors themselves.
+/// Keys that are read below or do not affect the computation. The tensors themselves determine
+/// which modules have adapters.
 const std::set<std::string> kRead = {
     "peft_type",
     "task_type",
@@ -54,7 +54,7 @@ bool is_variant_flag(const std::string& key) {
                      [&](const lora::Variant& variant) { return variant.peft_flag == key; });
 }
 
-/// PEFT's defaults that are neither null, false nor empty.
+/// PEFT's defaults other than null, false and empty.
 const std::map<std::string, io::Json>& other_defaults() {
   static const std::map<std::string, io::Json> defaults = {
       {"bias", "none"}, {"megatron_core", "megatron.core"}, {"qalora_group_size", 16}};
@@ -73,8 +73,8 @@ void check_unsupported(const io::Json& json, const std::string& where) {
   }
 }
 
-/// These start from a changed base: the stored A and B belong to that residual, not to the plain
-/// checkpoint.
+/// Initialisations that change the base: the stored A and B belong to the residual, not to the
+/// original checkpoint.
 void check_initialisation(const io::Json& json, const std::string& where) {
   if (!json.contains("init_lora_weights")) return;
   const io::Json& value = json["init_lora_weights"];
@@ -127,7 +127,7 @@ PeftNames names_or_expression(const io::Json& json, const std::string& key,
   return {.names = module_list(json, key, where), .expression = {}};
 }
 
-/// A list of names, or a string that is one.
+/// A list of names, or one name as a string.
 std::vector<std::string> names_or_one(const io::Json& json, const std::string& key,
                                       const std::string& where) {
   const PeftNames given = names_or_expression(json, key, where);
@@ -168,7 +168,7 @@ std::map<std::string, T> by_pattern(const io::Json& json, const std::string& key
   return values;
 }
 
-/// The variant whose flag is set; plain LoRA where none is.
+/// The variant whose flag is set, otherwise plain LoRA.
 std::string variant_of(const io::Json& json, const std::string& where) {
   const lora::Variant* set = nullptr;
   for (const lora::Variant& variant : lora::variants()) {
@@ -181,7 +181,7 @@ std::string variant_of(const io::Json& json, const std::string& where) {
   return set == nullptr ? lora::variants().front().name : set->name;
 }
 
-/// A whole number without a point.
+/// An integer without a decimal point.
 io::Json plain_number(double value) {
   const bool whole = value == std::floor(value) && value < 1e15;
   return whole ? io::Json(static_cast<int64_t>(value)) : io::Json(value);

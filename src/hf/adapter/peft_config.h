@@ -18,8 +18,8 @@ struct PeftConfig {
   PeftTargetRule rule = {};
   bool inference_mode = true;
   bool ensures_tie = false;  // ensure_weight_tying
-  /// Other ranks and alphas, by regular expressions: the first that matches the end of a module's
-  /// name is used, in the order of the keys (PEFT writes them sorted).
+  /// Other ranks and alphas, by regular expressions: the first one that matches the end of a
+  /// module's name is used, in the order of the keys (PEFT sorts them).
   std::map<std::string, int64_t> rank_pattern = {};
   std::map<std::string, double> alpha_pattern = {};
 };

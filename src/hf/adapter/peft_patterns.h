@@ -20,7 +20,7 @@ class PeftPatterns {
  private:
   struct Key {
     std::string text;
-    std::optional<text::Regex> regex;  // none: a plain name
+    std::optional<text::Regex> regex;  // empty: a plain name
     bool takes(const std::string& name) const;
   };
   std::vector<Key> keys_;

@@ -6,7 +6,7 @@
 namespace lft::hf {
 namespace {
 
-constexpr const char* kAllLinear = "all-linear";  // of every layer but the LM head
+constexpr const char* kAllLinear = "all-linear";  // every layer except the LM head
 
 std::optional<text::Regex> full_match(const PeftNames& names, const std::string& where) {
   if (names.expression.empty() || names.expression == kAllLinear) return std::nullopt;
@@ -37,7 +37,7 @@ bool PeftTargets::takes(const std::string& module) const {
          in_chosen_layer(module);
 }
 
-/// The layer is the first number in the name, of those after a name in layer_lists.
+/// The layer is the first number in the name, after one of the names in layer_lists.
 bool PeftTargets::in_chosen_layer(const std::string& module) const {
   const auto counts = [&](const std::string& before) {
     if (rule_.layer_lists.empty()) return before.find('.') != std::string::npos;

@@ -16,7 +16,7 @@ struct PeftNames {
   bool empty() const { return names.empty() && expression.empty(); }
 };
 
-/// The keys of adapter_config.json.
+/// Values of the keys in adapter_config.json.
 struct PeftTargetRule {
   PeftNames targets = {}, excluded = {};      // target_modules, exclude_modules
   std::vector<int64_t> layers = {};           // layers_to_transform; empty: all

@@ -15,7 +15,7 @@ namespace lft::hf {
 namespace {
 
 constexpr std::string_view kDecoder = "language_model.model.layers.";
-constexpr int64_t kVllmRank = 16;  // its --max-lora-rank where none is given
+constexpr int64_t kVllmRank = 16;  // default of --max-lora-rank
 
 struct Client {
   Target target;
@@ -29,26 +29,26 @@ constexpr Client kClients[] = {
     {Target::kGguf, "gguf", "llama.cpp (b11549)"},
 };
 
-/// Contents of an adapter that not every client supports.
+/// Properties of an adapter that not every client supports.
 enum class Trait {
-  kNoLora,      // fully fine-tuned parts and nothing else
+  kNoLora,      // only fully fine-tuned parts
   kOwnTensors,  // a variant with further tensors than A and B
   kWhole,       // modules_to_save
-  kOwnScale,    // a variant of A and B with another scale than alpha / r
+  kOwnScale,    // a variant of A and B whose scale is not alpha / r
   kPatterns,    // rank_pattern, alpha_pattern
   kHead,        // LoRA on the LM head
   kEmbedding,   // LoRA on the token embedding
   kTower,       // LoRA on vision tower or projector
-  kSpelling,    // LoRA on a vision tower under the names that transformers 5.6 gave it
+  kSpelling,    // LoRA on a vision tower under the names of transformers 5.6
   kExpression,  // target_modules is an expression
-  kRank,        // above 16
-  kGroup,       // LoRA on a part of what the server computes as one product
+  kRank,        // a rank above 16
+  kGroup,       // LoRA on a part of a product that the server fuses
 };
 
 enum class Does { kReads, kIgnores, kRefuses };
 struct Cell {
   Does does = Does::kReads;
-  const char* remedy = "";  // "": none
+  const char* remedy = "";  // "": no remedy
   bool blocks = false;
 };
 struct Row {
@@ -73,7 +73,7 @@ const std::array<Row, 12> kRows = {{
     {Trait::kPatterns,
      {kTakes, kTakes, Cell{Does::kIgnores, kBakes}, Cell{Does::kIgnores, kBakes}}},
     {Trait::kHead, {kTakes, kTakes, Cell{Does::kIgnores, kMerges}, Cell{Does::kIgnores, kMerges}}},
-    {Trait::kEmbedding,  // vLLM takes it for decoders that list their embeddings, few of which do
+    {Trait::kEmbedding,  // supported by vLLM only for the few decoders that list their embeddings
      {kTakes, Cell{Does::kIgnores, kMerges}, Cell{Does::kIgnores, kMerges},
       Cell{Does::kIgnores, kMerges}}},
     {Trait::kTower,
@@ -85,7 +85,7 @@ const std::array<Row, 12> kRows = {{
     {Trait::kGroup, {kTakes, kTakes, Cell{Does::kRefuses, kFills}, kTakes}},
 }};
 
-/// What SGLang joins to one matrix. A layer with LoRA on any of `members` needs it on `needed`.
+/// Layers that SGLang fuses. LoRA on any of `members` requires LoRA on `needed`.
 struct Group {
   std::vector<std::string> members, needed;
 };
@@ -110,7 +110,7 @@ bool newest_spelling(const AdapterDir& dir, const family::Family& family) {
   });
 }
 
-/// How the trait is found in this adapter; empty where it is not.
+/// Describes the trait in this adapter; empty where the adapter does not have it.
 std::string found(Trait trait, const AdapterDir& dir, const family::ModelConfig& config) {
   const lora::Variant& variant = lora::find_variant(dir.lora.variant);
   const bool own_tensors = !lora::further_tensors(variant).empty();

@@ -20,8 +20,8 @@ std::string client_of(Target target);
 struct Finding {
   std::string what;     // "modules_to_save: multi_modal_projector"
   std::string does;     // "is refused"
-  std::string remedy;   // what an export does about it, or an option to set; empty: only
-                        // lft merge helps
+  std::string remedy;   // the export's solution, or an option to set; empty: only lft merge
+                        // helps
   bool blocks = false;  // no export is possible
 };
 /// In the order of the table; empty: the client reads the adapter unchanged.

@@ -13,7 +13,7 @@
 namespace lft::hf {
 namespace {
 
-/// Of rounding: B's elements are multiplied once, products are sums of r terms.
+/// Rounding tolerance: B's elements are multiplied once, products are sums of r terms.
 constexpr double kRelative = 1e-5;
 
 at::Tensor filled_up(const at::Tensor& tensor, int64_t dim, int64_t rank) {

@@ -35,7 +35,7 @@ void check_place(const ExportRequest& request) {
     refuse(ErrorKind::kUsage, "the output exists", request.out, {}, "a new folder");
 }
 
-/// An adapter that is opened and read, and the base that it is for.
+/// An opened adapter with its tensors, and its base.
 class Exporter {
  public:
   Exporter(const ExportRequest& request, const std::function<void()>& poll)
@@ -86,7 +86,7 @@ class Exporter {
             .notes = notes};
   }
 
-  /// For the base at `path`, whose files are in `at` now.
+  /// The notes for the base at `path`, whose files are in `at` now.
   AdapterNotes notes(const std::string& path, const std::string& at) const {
     AdapterNotes notes = dir_.notes;
     notes.base_path = path;
@@ -119,7 +119,7 @@ class Exporter {
     return largest_rank(updates.lora, modules_of(updates));
   }
 
-  /// The updates that stay an adapter, as the server reads them.
+  /// The updates that remain an adapter, in the form that the server reads.
   Updates kept() const {
     Updates kept{.lora = updates_.lora, .tensors = {}};
     for (const auto& [module, tensors] : updates_.tensors) {
@@ -134,7 +134,7 @@ class Exporter {
     return kept;
   }
 
-  /// Adds the other modules of a group that the server needs, with zeros.
+  /// Adds the other modules of a group that the server requires, with zeros.
   void fill_groups(Updates* kept) const {
     for (const std::string& module : lacking_of_groups(modules_of(*kept))) {
       const auto place = base_.tensors.find(module + ".weight");
@@ -148,7 +148,7 @@ class Exporter {
     }
   }
 
-  /// Where something has no place in the served adapter it goes into `to`, a copy of the base.
+  /// Merges parts that the served adapter cannot contain into `to`, a copy of the base.
   bool merge_rest(const std::string& to, std::vector<std::string>* lines) const {
     const auto rest = [&](const std::string& module) {
       return !stays_adapter(request_.target, module);
@@ -195,8 +195,8 @@ class Exporter {
     return lines;
   }
 
-  /// Servers fit images as the processor in the model's folder does. Where the training did it in
-  /// another way, `to` is the base with that processor, its weights links to the base's.
+  /// Servers fit images with the processor in the model's folder. If the training used another fit,
+  /// `to` is the base with that processor and with links to the base's weights.
   bool link_base(const std::string& to, std::vector<std::string>* lines) const {
     const AdapterNotes trained = training_notes(dir_, base_);
     const io::Json file = image_processor_json(base_.path);
@@ -222,7 +222,7 @@ class Exporter {
     return true;
   }
 
-  /// The template of the training, and what a server's command needs to use it.
+  /// The training's template, and the server options that it needs.
   std::string write_jinja(const std::string& file) const {
     const std::string jinja = jinja_of(training_notes(dir_, base_), base_.config);
     if (jinja.empty()) return "";
@@ -230,7 +230,7 @@ class Exporter {
     return " --chat-template " + shell_word(request_.out + "/" + kChatTemplate);
   }
 
-  /// Of the base, or of what was merged into `fresh`/base, which goes then.
+  /// Writes the files of the base, or of the merged `fresh`/base, which is deleted then.
   std::vector<std::string> write_gguf(const std::string& fresh, bool merged, const Updates& served,
                                       std::vector<std::string> lines) const {
     const ModelDir model = ModelDir::open(merged ? fresh + "/base" : base_.path);
@@ -258,7 +258,7 @@ class Exporter {
     return lines;
   }
 
-  /// What was read of the modules that are served; zeros where nothing was.
+  /// The read updates of the served modules; zeros where there are none.
   Updates original(const Updates& served) const {
     Updates read{.lora = updates_.lora, .tensors = {}};
     for (const auto& [module, tensors] : served.tensors) {

@@ -16,7 +16,7 @@ struct ExportRequest {
   AdapterDir adapter;
   std::string model, out;
   Dialect dialect = Dialect::kEvery;              // of the adapter's keys; not for GGUF
-  std::optional<io::DType> dtype = std::nullopt;  // of GGUF's matrices: GgufJob
+  std::optional<io::DType> dtype = std::nullopt;  // for the matrices of GGUF: GgufJob
 };
 
 /// kPeft: `out` is an adapter. kVllm, kSglang: `out`/adapter, and `out`/base if fully fine-tuned

@@ -26,12 +26,12 @@ namespace {
 
 using Make = GgufTensor::Make;
 
-/// llama_ftype.
+/// Value of llama_ftype.
 uint32_t file_type(io::DType dtype) {
   return dtype == io::DType::kF16 ? 1 : dtype == io::DType::kBF16 ? 32 : 0;
 }
 
-/// Interleaves the first and the second half of the rows of each head; `back` undoes it.
+/// Interleaves the first and the second half of the rows of each head; `back` reverses it.
 at::Tensor interleaved(const at::Tensor& tensor, int64_t heads, bool back = false) {
   std::vector<int64_t> parts = {heads, 2, tensor.size(0) / heads / 2, -1};
   if (back) std::swap(parts[1], parts[2]);
@@ -69,8 +69,8 @@ at::Tensor contents_of(const GgufJob& job, const GgufTensor& tensor, io::DType d
   return made(tensor, stored_of(job, tensor)).to(to_scalar_type(dtype)).contiguous();
 }
 
-/// The largest value is finite in F16, and so large that the step between F16's smallest values is
-/// no wider than that at the largest.
+/// The largest value is finite in F16, and large enough that the spacing of F16's smallest values
+/// is at most that of the largest.
 bool half_holds(const at::Tensor& stored) {
   const auto [low, high] = at::aminmax(stored);
   const double largest = std::max(-low.item<double>(), high.item<double>());
@@ -88,7 +88,7 @@ io::DType type_of(const GgufJob& job, const GgufTensor& tensor, const io::Tensor
   return narrows && !half_holds(stored_of(job, tensor)) ? stored.dtype : job.dtype;
 }
 
-/// The file has each tensor, and the same bits in it.
+/// Checks that the file contains each tensor bitwise.
 void check_written(const GgufJob& job, const std::string& path,
                    const std::vector<GgufTensor>& tensors,
                    const std::vector<io::TensorInfo>& infos) {
@@ -108,8 +108,8 @@ void check_written(const GgufJob& job, const std::string& path,
   }
 }
 
-/// Writes one of the two files, and compares what was written. Returns how many matrices are not in
-/// the job's type.
+/// Writes one of the two files and compares it with the source. Returns the number of matrices that
+/// are not in the job's type.
 int64_t write_file(const GgufJob& job, const std::string& path, const io::GgufKeys& keys,
                    const std::vector<GgufTensor>& tensors) {
   std::vector<io::TensorInfo> infos;
@@ -147,16 +147,16 @@ void append(io::GgufKeys* keys, const io::GgufKeys& more) {
   keys->insert(keys->end(), more.begin(), more.end());
 }
 
-/// The prompt's template for llama.cpp: the one that was trained, else the model's own.
+/// The prompt template for llama.cpp: the trained one, else the model's.
 std::string jinja(const GgufJob& job) {
-  const std::string trained =  // its server writes an image into the messages as this mark
+  const std::string trained =  // llama.cpp's server writes this marker for an image
       jinja_of(job.notes, job.model.config, "<__media");
   if (!trained.empty()) return trained;
   const auto own = text::find_template(job.model.path);
   return own ? own->text : "";
 }
 
-/// The token that ends an answer of the template, where that may be another than the tokenizer's.
+/// The token that ends an answer of the template, if it may differ from the tokenizer's.
 std::string end_of_turn(const GgufJob& job, const std::string& jinja) {
   if (jinja.empty() || text::is_named_form(job.notes.input.template_name)) return "";
   const auto tokenizer = text::Tokenizer::load(job.model.path);
@@ -195,7 +195,7 @@ void add_processor(const GgufJob& job, const GgufForm& form, io::GgufKeys* keys)
   }
 }
 
-/// The weights of the decoder that LoRA may sit on, by canonical module.
+/// The decoder weights that may have LoRA, by canonical module.
 std::map<std::string, GgufTensor> weights_of(const GgufForm& form) {
   constexpr std::string_view kWeight = ".weight";
   std::map<std::string, GgufTensor> weights;

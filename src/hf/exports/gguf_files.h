@@ -11,7 +11,7 @@ namespace lft::hf {
 
 struct GgufJob {
   const ModelDir& model;
-  std::string name;    // of the model, for display
+  std::string name;    // display name of the model
   AdapterNotes notes;  // the model folder's template and fit are the defaults
   io::DType dtype;     // of the matrices: F32, F16 or BF16
   std::function<void()> poll = nullptr;
@@ -23,9 +23,9 @@ struct GgufJob {
 /// of BF16 exactly.
 io::DType gguf_type(io::DType stored);
 /// Writes model.gguf and mmproj.gguf to `folder`: matrices in the type of the job, everything else
-/// in F32. Both are read back and compared bitwise. Returns how many matrices keep their stored
-/// type because F16 cannot represent their values. Throws kInput for a tokenizer that llama.cpp
-/// does not support.
+/// in F32. Both are read back and compared bitwise. Returns the number of matrices that keep their
+/// stored type because F16 cannot represent their values. Throws kInput for a tokenizer that
+/// llama.cpp does not support.
 int64_t write_gguf_model(const GgufJob& job, const std::string& folder);
 /// Options of llama-server for the image size of the training, each after a space; empty if the
 /// processor's defaults apply.

@@ -10,10 +10,10 @@
 namespace lft::hf {
 namespace {
 
-/// Kinds of tokens in GGUF.
+/// Token types of GGUF.
 constexpr int32_t kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5;
 
-/// How words are cut, by the expression of tokenizer.json and by llama.cpp's name.
+/// A pre-tokenizer: its expression in tokenizer.json, and llama.cpp's name.
 const std::array<std::pair<std::string, std::string>, 2> kSplits = {
     {{R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
       R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
@@ -73,7 +73,7 @@ void check_model(const io::Json& json, const std::string& where) {
     no_counterpart(where, "normalizer", normalizer.dump());
 }
 
-/// Names and kinds of all tokens.
+/// Texts and types of all tokens.
 void add_tokens(const text::Tokenizer& tokenizer, const io::Json& json, int64_t rows,
                 io::GgufKeys* keys) {
   std::set<std::string> added;

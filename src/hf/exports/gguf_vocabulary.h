@@ -1,4 +1,4 @@
-// The tokenizer in the metadata of llama.cpp. Independent of weights.
+// The tokenizer as llama.cpp metadata. Independent of weights.
 #pragma once
 #include <string>
 

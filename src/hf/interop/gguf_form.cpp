@@ -8,7 +8,7 @@ namespace {
 uint32_t gguf_count(int64_t value) { return static_cast<uint32_t>(value); }
 
 enum class GgufHeads { kNone, kQueries, kKeys };
-/// A module of a decoder layer, and whose heads' rows llama.cpp's rotary embedding interleaves.
+/// A module of a decoder layer, and the heads whose rows llama.cpp's rotary embedding interleaves.
 struct GgufLayerName {
   const char *canonical, *name;
   GgufHeads heads = GgufHeads::kNone;

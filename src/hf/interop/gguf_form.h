@@ -10,19 +10,19 @@
 
 namespace lft::hf {
 
-/// A tensor of a GGUF file and how it is made from one of the checkpoint.
+/// A tensor of a GGUF file and its source in the checkpoint.
 struct GgufTensor {
   enum class Make {
     kAsIs,
-    kInterleaved,  // the rows of each of `count` heads: those of the first and of the second half
-                   // alternate, as llama.cpp's rotary embedding of a Llama expects
+    kInterleaved,  // the rows of each of `count` heads, alternating between the first and the
+                   // second half, as llama.cpp's rotary embedding of a Llama expects
     kFrame,        // frame `part` of a kernel [out, in, frames, h, w]
     kRows,         // part `part` of `count` equal parts of the rows
   };
   std::string name, canonical;
   Make make = Make::kAsIs;
   int64_t part = 0, count = 1;
-  bool single = false;  // stored in float32 whatever the checkpoint's dtype is
+  bool single = false;  // float32 for any dtype of the checkpoint
 };
 
 /// The two files of a model: the decoder, and the vision tower with its projector.

@@ -15,7 +15,7 @@ struct InteropRow {
   const char* oldest_transformers = "4.52";
   const char* more_packages = "";
   bool sglang = false;
-  /// Why lft writes no GGUF of the model, as a sentence; empty: no particular reason.
+  /// Why lft does not write a GGUF of the model, as a sentence; empty: no particular reason.
   std::string (*why_no_gguf)(const family::ModelConfig&) = nullptr;
   GgufForm (*gguf)(const family::ModelConfig&) = nullptr;
 };
@@ -33,7 +33,7 @@ const InteropRow kInterop[] = {
     {.model_type = "gemma3", .transformers_class = "Gemma3ForConditionalGeneration"},
     {.model_type = "smolvlm",
      .transformers_class = "SmolVLMForConditionalGeneration",
-     .more_packages = " num2words",  // SmolVLMProcessor writes numbers as words
+     .more_packages = " num2words",  // SmolVLMProcessor spells out numbers
      .why_no_gguf = smolvlm_without_gguf,
      .gguf = smolvlm_gguf},
     {.model_type = "idefics3",

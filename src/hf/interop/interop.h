@@ -1,4 +1,4 @@
-// What other programs call the families of models, and which of them load a model: one table by
+// Names of the model families in other programs, and which programs load a model: one table by
 // model_type of config.json.
 #pragma once
 #include <string>
@@ -8,19 +8,19 @@
 
 namespace lft::hf {
 
-/// Programs that serve models and load some families only.
+/// Serving programs that load some families only.
 enum class Server { kSglang, kLlamaCpp };
 
 /// The class of transformers that loads the model.
 std::string transformers_class(const family::ModelConfig& config);
-/// The oldest transformers with the module names that PEFT's adapters have.
+/// The oldest transformers version with the module names of PEFT's adapters.
 std::string oldest_transformers(const family::ModelConfig& config);
 /// Packages in PyPI that transformers' processor of the family imports beyond torchvision and
 /// Pillow, each after a space.
 std::string more_packages(const family::ModelConfig& config);
 /// Why the server does not load the model, as a sentence; empty if it does.
 std::string why_not_served(Server server, const family::ModelConfig& config);
-/// The model in llama.cpp's files. kInternal for a model that why_not_served() refuses.
+/// The model as GGUF files. kInternal for a model that why_not_served() refuses.
 GgufForm gguf_form(const family::ModelConfig& config);
 
 }  // namespace lft::hf

@@ -1,4 +1,4 @@
-// LLaVA in llama.cpp's files, which lft does not write.
+// LLaVA in llama.cpp's format, which lft does not write.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace lft::hf {
 
-/// Why lft writes no GGUF of the model, if the reason is in llama.cpp; else empty.
+/// Why lft does not write a GGUF of the model, if the reason is in llama.cpp; else empty.
 std::string llava_without_gguf(const family::ModelConfig& config);
 
 }  // namespace lft::hf

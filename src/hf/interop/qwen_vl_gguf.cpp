@@ -14,8 +14,8 @@ using qwen_vl::VisionConfig;
 
 constexpr int64_t kGgufWindow = 112;  // pixels; a GGUF file has no key for another size
 
-/// The distance between blocks with full attention, which is all that a GGUF file can express; 0 if
-/// the distances differ.
+/// The distance between blocks with full attention, the only layout that a GGUF file can express; 0
+/// if the distances differ.
 int64_t window_pattern(const VisionConfig& v) {
   if (v.full_blocks.empty()) return 0;
   const int64_t every = v.full_blocks[0] + 1;
@@ -25,7 +25,7 @@ int64_t window_pattern(const VisionConfig& v) {
   return every * static_cast<int64_t>(v.full_blocks.size() + 1) > v.depth ? every : 0;
 }
 
-/// A module within a block.
+/// A module in a block.
 std::string qwen_module(std::string_view name) {
   constexpr std::pair<std::string_view, const char*> kNames[] = {{"norm1", "ln1"},
                                                                  {"norm2", "ln2"},
@@ -47,7 +47,7 @@ std::string merger_name(std::string_view name) {
   return name == "mlp.0" || name == "linear_fc1" ? "mm.0" : "mm.2";
 }
 
-/// The number of a deepstack merger is that of its block.
+/// A deepstack merger has the number of its block.
 std::string qwen_gguf_module(std::string_view module, const VisionConfig& v) {
   std::string_view rest, inner;
   if (strip(module, "multi_modal_projector.merger", &rest)) return merger_name(rest);

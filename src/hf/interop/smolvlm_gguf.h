@@ -7,7 +7,7 @@
 
 namespace lft::hf {
 
-/// Why lft writes no GGUF of the model, as a sentence; empty if it does.
+/// Why lft does not write a GGUF of the model, as a sentence; empty if it does.
 std::string smolvlm_without_gguf(const family::ModelConfig& config);
 GgufForm smolvlm_gguf(const family::ModelConfig& config);
 
