@@ -20,10 +20,10 @@
 namespace lft::io {
 namespace {
 
-constexpr uint64_t kBeginsWriting = 64 << 20;  // bytes after which writing to the disk begins, so
-                                               // that sync() is short
+constexpr uint64_t kBeginsWriting = 64 << 20;  // bytes after which write-back to the disk starts,
+                                               // so that sync() is short
 
-constexpr uint64_t kMaxTransfer = 1u << 30;  // Linux moves at most 2 GiB - 4 KiB in a call
+constexpr uint64_t kMaxTransfer = 1u << 30;  // Linux transfers at most 2 GiB - 4 KiB per call
 
 /// The advice for an errno of any operation on a path.
 std::string remedy(int code) {
@@ -72,7 +72,7 @@ void throw_io_error(const std::string& action, const std::string& path, int code
     const uint64_t free = free_bytes(path);
     info.found += ": " + std::to_string(free) + " bytes free (" +
                   format_bytes(static_cast<double>(free)) + ")";
-    constexpr uint64_t kBlock = 4096;  // what a directory entry may take
+    constexpr uint64_t kBlock = 4096;  // possible size of a directory entry
     const uint64_t needed = needed_bytes > 0 ? needed_bytes : kBlock;
     info.expected = std::to_string(needed) + " bytes needed (" +
                     format_bytes(static_cast<double>(needed)) + ")";

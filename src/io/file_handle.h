@@ -21,7 +21,7 @@ class FileHandle {
   /// `name`.
   static FileHandle open_part(const std::string& path, uint64_t offset, uint64_t bytes,
                               const std::string& name);
-  /// Bytes in memory as a file to read, which errors call `name`.
+  /// Bytes in memory as a readable file, which errors call `name`.
   static FileHandle of_bytes(const std::string& name, std::shared_ptr<const std::string> bytes);
   /// Creates or truncates a file. `expected_bytes` is its final size, for the message when the disk
   /// is full.
@@ -36,7 +36,7 @@ class FileHandle {
   bool is_open() const { return fd_ >= 0 || held_ != nullptr; }
   uint64_t size() const;
   void read_at(uint64_t offset, void* destination,
-               uint64_t bytes) const;            // all of it: a short read is kInput
+               uint64_t bytes) const;            // reads all bytes: a short read is kInput
   void write(const void* data, uint64_t bytes);  // kResource
   void truncate(uint64_t bytes);                 // kResource
   void sync();   // fsync; a failure is kResource and is never retried (the kernel drops the pages
@@ -48,10 +48,10 @@ class FileHandle {
       : path_(std::move(path)), fd_(fd), expected_bytes_(expected_bytes) {}
   std::string path_;
   int fd_ = -1;
-  uint64_t expected_bytes_ = 0;  // the size when it was opened to read
-  uint64_t not_begun_ = 0;       // bytes that were written since the last sync_file_range()
-  uint64_t begin_ = 0;           // the offset of a part
-  bool is_part_ = false;         // a part of expected_bytes_ bytes
+  uint64_t expected_bytes_ = 0;  // the size when it was opened for reading
+  uint64_t not_begun_ = 0;       // bytes written since the last sync_file_range()
+  uint64_t begin_ = 0;           // offset of a part
+  bool is_part_ = false;         // the file is a part of expected_bytes_ bytes
   std::shared_ptr<const std::string> held_;
 };
 

@@ -24,15 +24,15 @@ namespace fs = std::filesystem;
 
 std::string folder_of(const std::string& rooted) { return fs::path(rooted).parent_path().string(); }
 
-/// "/a/b" for "/a/b/" and "/a/./b": the last component is the name.
+/// "/a/b" for "/a/b/" and "/a/./b", so that the last component is the name.
 std::string tidy_path(const std::string& path) {
   std::string tidy = fs::path(rooted_path(path)).lexically_normal().string();
   while (tidy.size() > 1 && tidy.back() == '/') tidy.pop_back();
   return tidy;
 }
 
-/// The path of a replaced directory until it is deleted. A leftover there comes from a
-/// crash, after which a newer one was written.
+/// The path of a replaced directory until it is deleted. A leftover is from a crash after which a
+/// newer directory was written.
 std::string dead_name(const std::string& tidy) {
   return folder_of(tidy) + "/.dead-" + fs::path(tidy).filename().string();
 }
@@ -49,7 +49,7 @@ void rename_or_throw(const std::string& from, const std::string& to) {
   if (rename(from.c_str(), to.c_str()) != 0) throw_io_error("rename " + from, to, errno);
 }
 
-/// Clean-up while another error is under way: its own failure must not hide that one.
+/// Clean-up during another error: a failure here must not hide that error.
 void remove_quietly(const std::string& path) {
   try {
     remove_tree(path);
@@ -67,7 +67,7 @@ void sync_tree(const std::string& path) {
   sync_dir(path);
 }
 
-/// Whether replacing `old_dir` by `new_dir` would lose a file.
+/// Whether replacing `old_dir` with `new_dir` would lose a file.
 bool holds_other_files(const std::string& old_dir, const std::string& new_dir) {
   for (const std::string& name : list_dir(old_dir)) {
     struct stat ignored {};
@@ -86,8 +86,8 @@ std::string unused_name(const std::string& stem) {
   }
 }
 
-/// Two renames: a crash between them leaves the old directory under its .dead- name and the new one
-/// complete under its .tmp- name.
+/// Two renames: a crash between them leaves the old directory under its .dead- name and the
+/// complete new one under its .tmp- name.
 void replace_dir(const std::string& fresh, const std::string& path) {
   const bool keep = holds_other_files(path, fresh);
   const std::string old = keep ? unused_name(path + ".old") : dead_name(path);
@@ -196,7 +196,7 @@ void sync_dir(const std::string& path) {
   while (failed != 0 && errno == EINTR);
   const int code = failed != 0 ? errno : 0;
   close(fd);
-  // Some network file systems know no fsync of a directory and say EINVAL.
+  // Some network file systems do not support fsync of a directory and return EINVAL.
   if (code != 0 && code != EINVAL)
     throw_io_error("bring a directory to the disk (fsync)", path, code);
 }

@@ -21,7 +21,7 @@ void write_file_atomic(const std::string& path, std::string_view text);
 /// one stays and tmp_dir is deleted.
 void write_dir_atomic(const std::string& path, const std::function<void(const std::string&)>& fill);
 void make_dirs(const std::string& path);
-/// Deletes a file or a whole tree; symlinks are deleted, not followed. Missing is no error.
+/// Deletes a file or a whole tree; symlinks are deleted, not followed. A missing path is no error.
 void remove_tree(const std::string& path);
 /// rename(2), then fsync of the folder that contains the new name. kResource on failure.
 void rename_synced(const std::string& from, const std::string& to);
@@ -31,7 +31,8 @@ std::vector<std::string> list_dir(
 bool path_exists(const std::string& path);
 bool is_directory(const std::string& path);
 std::string absolute_path(const std::string& path);  // resolved, symlinks followed where they exist
-bool is_inside(const std::string& path, const std::string& root);  // equal or below, both resolved
+bool is_inside(const std::string& path, const std::string& root);  // same path or below, both
+                                                                   // resolved
 uint64_t free_bytes(const std::string& path);
 
 }  // namespace lft::io

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
          root.empty() ? "" : "a file under " + root, next);
 }
 
-/// `name` under `root` as the names say it, no link followed; nothing where that climbs out of
+/// `name` under `root`, resolved lexically without following links; nothing if the path leaves
 /// `root`.
 std::optional<std::string> named_below(const std::string& root, const std::string& name) {
   const fs::path above = fs::absolute(root).lexically_normal();

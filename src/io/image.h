@@ -15,7 +15,7 @@ namespace lft::io {
 
 struct ImageCheck {
   int64_t width = 0, height = 0;  // as decode_image() returns them
-  /// libjpeg's message for damage that a restart marker ends, otherwise empty: PIL and lft read
+  /// libjpeg's message for damage that a restart marker limits, otherwise empty: PIL and lft read
   /// such a JPEG, with wrong pixels up to the marker.
   std::string damage;
 };
@@ -35,8 +35,8 @@ RgbImage decode_image(std::string_view bytes, const std::string& where,
 /// LLaVA's expand2square. It needs no more memory than the square and header.decoder_bytes.
 RgbImage decode_square(std::string_view bytes, const ImageHeader& header, const std::string& where,
                        const std::array<uint8_t, 3>& background, Alpha alpha = Alpha::kDrop);
-/// Throws the errors of decode_image(); otherwise returns its size, and damage that it reads past.
-/// Faster for a JPEG, of which all bytes are read but not all pixels are computed.
+/// Throws the errors of decode_image(); otherwise returns the size and any tolerated damage. Faster
+/// for a JPEG: all bytes are read, but not all pixels are computed.
 ImageCheck check_image(std::string_view bytes, const std::string& where,
                        const ImageLimits& limits = {});
 /// `name` under `root`, resolved; it need not exist. kInput for a URL, for no file name, and for a

@@ -17,7 +17,7 @@ struct Box {
   Bytes type, content;
 };
 
-/// The boxes one after the other. A box that is cut has no content.
+/// Iterates over the boxes. A truncated box has no content.
 std::vector<Box> boxes_in(Bytes bytes) {
   std::vector<Box> boxes;
   for (uint64_t at = 0; at + 8 <= bytes.size();) {
@@ -44,7 +44,7 @@ Bytes find_box(Bytes bytes, Bytes type) {
   return found == boxes.end() ? Bytes() : found->content;
 }
 
-/// The properties' numbers, from 1, of an item (ItemPropertyAssociationBox).
+/// The property numbers, from 1, of an item (ItemPropertyAssociationBox).
 std::vector<uint32_t> properties_of(uint32_t item, Bytes associations) {
   const auto number = [&](uint64_t at, int size) {
     return number_at(associations, at, size, true).value_or(0);
@@ -65,15 +65,15 @@ std::vector<uint32_t> properties_of(uint32_t item, Bytes associations) {
   return found;
 }
 
-/// Of a rotation by `angle` quarters of a turn, against the clock, and then a mirror (0: none, 1
-/// and 2: axis 0 and 1).
+/// The orientation for a counter-clockwise rotation by `angle` quarter turns, then a mirror (0:
+/// none, 1 and 2: axis 0 and 1).
 int orientation_of_turn(uint32_t angle, size_t mirror) {
   constexpr std::array<std::array<int, 3>, 4> kOrientations = {
-      {{1, 4, 2}, {8, 5, 7}, {3, 2, 4}, {6, 7, 5}}};  // by angle: without, axis 0, axis 1
+      {{1, 4, 2}, {8, 5, 7}, {3, 2, 4}, {6, 7, 5}}};  // by angle: none, axis 0, axis 1
   return kOrientations[angle & 3][mirror];
 }
 
-/// To the clean aperture, where its sides are whole numbers.
+/// Crops to the clean aperture if its sides are whole numbers.
 void crop(Bytes clean, BoxedImage& image) {
   const auto side = [&](uint64_t at) {
     const uint32_t over = number_at(clean, at + 4, 4, true).value_or(0);

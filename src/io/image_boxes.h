@@ -7,8 +7,8 @@
 
 namespace lft::io {
 
-/// The primary image. The size of an AVIF is as stored, with EXIF's number for its properties irot
-/// and imir; that of a HEIC is as shown, since libheif crops and turns it.
+/// The primary image. The size of an AVIF is as stored, with the EXIF orientation for its
+/// properties irot and imir; that of a HEIC is as shown, since libheif crops and rotates it.
 struct BoxedImage {
   bool is_avif = false;  // otherwise HEIC
   int64_t width = 0, height = 0;
@@ -18,7 +18,7 @@ struct BoxedImage {
 
 /// Whether the file begins with the brands of such an image.
 bool is_boxed_image(std::string_view bytes);
-/// Empty where the boxes are cut or contain no size of a primary image.
+/// Empty where the boxes are truncated or contain no size of a primary image.
 std::optional<BoxedImage> boxed_image(std::string_view bytes);
 
 }  // namespace lft::io

@@ -21,7 +21,7 @@ enum TiffType : uint32_t {
   kFloat = 11,
   kDouble = 12,
 };
-/// The bytes of a value of each type, 0 for those that PIL ignores.
+/// The size in bytes of a value of each type, 0 for types that PIL ignores.
 constexpr std::array<uint32_t, 17> kTypeBytes = {0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8};
 
 int xmp_orientation(std::string_view xmp) {
@@ -39,10 +39,10 @@ bool is_big_endian(std::string_view tiff) { return tiff.starts_with("MM"); }
 
 struct TiffEntry {
   uint32_t type = 0, value_bytes = 0;
-  std::string_view values;  // all of them, or none where they are not all there
+  std::string_view values;  // all of them, or empty if any is missing
 };
 
-/// The first entry of this tag that has values of a type that PIL reads.
+/// The first entry with this tag whose type PIL reads.
 std::optional<TiffEntry> find_entry(std::string_view tiff, uint32_t tag) {
   const bool big = is_big_endian(tiff);
   if (!big && !tiff.starts_with("II")) return std::nullopt;
@@ -65,12 +65,12 @@ std::optional<TiffEntry> find_entry(std::string_view tiff, uint32_t tag) {
   return std::nullopt;
 }
 
-/// The number that PIL compares with 1 to 8; 0 where it has bytes or a text.
+/// The number that PIL compares with 1 to 8; 0 for bytes or text.
 double first_number(const TiffEntry& entry, bool big) {
   const auto part = [&](uint64_t at, int size) {
     return number_at(entry.values, at, size, big).value_or(0);
   };
-  const uint32_t low = big ? 4 : 0;  // where the lower half of eight bytes is
+  const uint32_t low = big ? 4 : 0;  // position of the lower half of eight bytes
   switch (entry.type) {
     case kByte:
     case kAscii:
@@ -85,7 +85,7 @@ double first_number(const TiffEntry& entry, bool big) {
       return std::bit_cast<float>(part(0, 4));
     case kDouble:
       return std::bit_cast<double>(uint64_t{part(4 - low, 4)} << 32 | part(low, 4));
-    default:  // whole numbers: a negative one is above 8 here
+    default:  // integers: a negative one is above 8 here
       return entry.value_bytes == 8 && part(4 - low, 4) != 0
                  ? 0
                  : part(entry.value_bytes == 8 ? low : 0,

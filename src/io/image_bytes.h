@@ -8,10 +8,10 @@
 
 namespace lft::io {
 
-/// The unsigned number of `size` (1..4) bytes at `at`; empty when it is after the end.
+/// The unsigned number of `size` (1..4) bytes at `at`; empty beyond the end.
 std::optional<uint32_t> number_at(std::string_view bytes, uint64_t at, int size, bool big_endian);
 
-/// As substr(), but empty after the end.
+/// Like substr(), but empty beyond the end.
 inline std::string_view slice(std::string_view bytes, uint64_t at, uint64_t size) {
   return at < bytes.size() ? bytes.substr(at, size) : std::string_view();
 }
@@ -21,7 +21,7 @@ inline std::string_view slice(std::string_view bytes, uint64_t at, uint64_t size
 std::optional<uint32_t> tiff_tag(std::string_view tiff, uint32_t tag);
 /// The bytes of an entry of any type, where there is one; empty where some are missing.
 std::optional<std::string_view> tiff_value(std::string_view tiff, uint32_t tag);
-/// The end of the first directory; empty where its beginning is missing.
+/// The end of the first directory; empty if its beginning is missing.
 std::optional<uint64_t> tiff_directory_end(std::string_view tiff);
 constexpr uint32_t kOrientationTag = 0x0112;
 
@@ -62,8 +62,8 @@ int orientation_of(std::string_view exif, std::string_view xmp);
 /// Decodes the text "Raw profile type exif" that ImageMagick and exiv2 write into a PNG: an EXIF
 /// block in hex after three lines. Empty where it is not hex.
 std::string decode_raw_profile(std::string_view text);
-/// Inflates a zlib stream of a PNG's texts as PIL does, as far as a cut one goes. Empty where it is
-/// damaged or longer than 1 MiB.
+/// Inflates a zlib stream of a PNG's texts like PIL, including the valid part of a truncated one.
+/// Empty where it is damaged or longer than 1 MiB.
 std::optional<std::string> inflate_text(std::string_view stream);
 
 }  // namespace lft::io

@@ -21,7 +21,7 @@ using Bytes = std::string_view;
   refuse(ErrorKind::kInput, what, where, found, expected, next);
 }
 
-/// The number at `at`, or the error that the file is cut.
+/// The number at `at`, or the error that the file is truncated.
 uint32_t need(Bytes bytes, uint64_t at, int size, bool big, const std::string& where) {
   const auto value = number_at(bytes, at, size, big);
   if (!value)
@@ -30,7 +30,7 @@ uint32_t need(Bytes bytes, uint64_t at, int size, bool big, const std::string& w
   return *value;
 }
 
-/// The texts of a PNG that may contain its orientation, the last of each keyword, as in PIL.
+/// The PNG texts that may contain its orientation; the last one for each keyword, as in PIL.
 struct PngTexts {
   std::optional<std::string> exif, raw_profile;
   std::string xmp;
@@ -43,7 +43,7 @@ struct PngTexts {
   void add(const std::string& type, Bytes keyword, Bytes data) {
     std::string text(data);
     if (type == "zTXt") {
-      if (data.empty() || data[0] != 0) return;  // PIL refuses another method
+      if (data.empty() || data[0] != 0) return;  // PIL refuses other methods
       text = inflate_text(data.substr(1)).value_or("");
     } else if (type == "iTXt") {
       const std::optional<std::string> value = international(data);
@@ -59,7 +59,7 @@ struct PngTexts {
                          kExif = "exif";
 
  private:
-  /// Compressed or not, after a language and a translated keyword.
+  /// An international text, compressed or not, after a language and a translated keyword.
   static std::optional<std::string> international(Bytes data) {
     const size_t language = data.find('\0', 2),
                  keyword = language == Bytes::npos ? language : data.find('\0', language + 1);
@@ -70,7 +70,7 @@ struct PngTexts {
   }
 };
 
-/// Walks the chunks as PIL reads them: to IEND, or to the second frame of an animation.
+/// Visits the chunks as PIL does: up to IEND, or up to the second frame of an animation.
 class PngChunks {
  public:
   explicit PngChunks(const ImageBytes& file) : file_(file) {}
@@ -91,7 +91,7 @@ class PngChunks {
  private:
   void add(const std::string& type, uint64_t at, uint64_t length) {
     if (type == "IDAT") {
-      if (!pixels_ && frames_ > 0 && !frame_) ++frames_;  // a first image that is no frame
+      if (!pixels_ && frames_ > 0 && !frame_) ++frames_;  // the first image is not a frame
       pixels_ = true;
     }
     frame_ |= type == "fcTL";
@@ -99,7 +99,7 @@ class PngChunks {
     transparent_ |= type == "tRNS" && !pixels_;
     if (type == "eXIf") texts_.exif = std::string("Exif\0\0", 6) + text(at, length);
     if (type != "tEXt" && type != "zTXt" && type != "iTXt") return;
-    constexpr uint64_t kMostKeyword = 32;  // longer than those that count
+    constexpr uint64_t kMostKeyword = 32;  // longer than the keywords that are used
     const std::string begin = text(at, std::min(length, kMostKeyword));
     const std::string keyword = begin.substr(0, begin.find('\0'));
     if (keyword != PngTexts::kXmp && keyword != PngTexts::kRawProfile && keyword != PngTexts::kExif)
@@ -137,8 +137,8 @@ ImageHeader png_header(const ImageBytes& file, const std::string& where) {
   return header;
 }
 
-/// The memory of libjpeg for a file of several scans: the coefficients of the whole image, two
-/// bytes each, in whole blocks. `frame` begins with the precision field of the SOF segment.
+/// libjpeg's memory for a file of several scans: the coefficients of the whole image, two bytes
+/// each, in whole blocks. `frame` begins with the precision field of the SOF segment.
 int64_t coefficient_bytes(Bytes frame, const ImageHeader& header) {
   const auto byte = [&](uint64_t at) {
     return static_cast<int64_t>(number_at(frame, at, 1, true).value_or(0));
@@ -173,12 +173,12 @@ ImageHeader jpeg_header(Bytes bytes, const std::string& where) {
     while (need(bytes, at, 1, true, where) != 0xff) ++at;  // stray bytes
     while (need(bytes, at, 1, true, where) == 0xff) ++at;
     const uint32_t marker = need(bytes, at, 1, true, where);
-    if (marker == 0) continue;   // stray as well
-    if (marker == kStartOfScan)  // a scan of some of the components, or one of a progressive file
+    if (marker == 0) continue;   // also stray
+    if (marker == kStartOfScan)  // a scan of some components, or one of a progressive file
       many_scans |= number_at(bytes, at + 3, 1, true) != number_at(frame, 5, 1, true);
     if (marker == kStartOfScan || marker == kEndOfImage) break;
     ++at;
-    if (marker == 0x01 || (marker >= 0xd0 && marker <= 0xd8)) continue;  // these carry no length
+    if (marker == 0x01 || (marker >= 0xd0 && marker <= 0xd8)) continue;  // these have no length
     const uint32_t length = need(bytes, at, 2, true, where);
     const Bytes data = length >= 2 ? slice(bytes, at + 2, length - 2) : Bytes();
     if (is_frame_marker(marker)) {
@@ -197,7 +197,7 @@ ImageHeader jpeg_header(Bytes bytes, const std::string& where) {
   return header;
 }
 
-/// Width and height from the first chunk, whichever of the three kinds it is.
+/// Width and height from the first chunk, which is of one of three kinds.
 void webp_size(Bytes bytes, const std::string& where, ImageHeader* header) {
   const Bytes type = slice(bytes, 12, 4);
   if (type == "VP8 ") {
@@ -265,7 +265,7 @@ ImageHeader bmp_header(Bytes bytes, const std::string& where) {
   return header;
 }
 
-/// kInput where an entry of the directory, or the XMP, may be after the end of `file.head`.
+/// kInput where a directory entry or the XMP may be beyond the end of `file.head`.
 ImageHeader tiff_header(const ImageBytes& file, const std::string& where) {
   constexpr uint32_t kWidth = 256, kHeight = 257, kBits = 258, kSamples = 277, kExtraSamples = 338,
                      kXmp = 700;
@@ -279,7 +279,7 @@ ImageHeader tiff_header(const ImageBytes& file, const std::string& where) {
     bad_image(where, "the image is cut", std::to_string(bytes.size()) + " bytes");
   const uint32_t bits = tiff_tag(bytes, kBits).value_or(1),
                  samples = tiff_tag(bytes, kSamples).value_or(1);
-  constexpr uint32_t kMostSamples = 8;  // of a pixel; a strip may contain the whole image
+  constexpr uint32_t kMostSamples = 8;  // per pixel; a strip may contain the whole image
   return {
       .kind = "tiff",
       .width = *width,
@@ -300,7 +300,7 @@ ImageHeader gif_header(Bytes bytes, const std::string& where) {
           .decoder_bytes = 1};
 }
 
-/// An orientation in XMP is used where no other is given, as in PIL.
+/// The XMP orientation is used if there is no other, as in PIL.
 ImageHeader boxed_header(const ImageBytes& file, const std::string& where) {
   std::optional<BoxedImage> image = boxed_image(file.head);
   if (!image) bad_image(where, "damaged AVIF or HEIC", "no size of an image in its header");
@@ -326,7 +326,7 @@ ImageHeader pnm_header(Bytes bytes, const std::string& where) {
           .deep_grey = fields->samples == 1 && fields->most > 255};
 }
 
-/// decoder_bytes is per pixel except for a JPEG: no size is bounded yet.
+/// decoder_bytes is per pixel except for a JPEG, since no size is checked yet.
 ImageHeader any_header(const ImageBytes& file, const std::string& where) {
   const Bytes bytes = file.head;
   if (bytes.starts_with("\x89PNG\r\n\x1a\n")) return png_header(file, where);

@@ -24,7 +24,7 @@ struct ImageHeader {
   bool animated = false;          // a WebP of several frames, of which the first is decoded
   bool transparent = false;       // an alpha channel or a transparent colour, where PIL has one
   int64_t decoder_bytes = 0;      // memory of its decoder in addition to the pixels as 8-bit RGB
-  bool deep_grey = false;         // 16 bits of grey, of which what is above 255 becomes white
+  bool deep_grey = false;         // 16-bit grey, whose values above 255 become white
 };
 /// The kind is detected from the first bytes, never from the name. Throws kInput: not an image,
 /// unsupported kind, over a limit.

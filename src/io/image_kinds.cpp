@@ -56,7 +56,7 @@ constexpr std::array kSignatures = {
     Signature{0, "PAR1", "a Parquet file"},
 };
 
-/// A TGA has its signature, if any, at its end.
+/// A TGA file may have its signature at its end.
 bool is_tga(Bytes bytes) {
   constexpr Bytes kFooter("TRUEVISION-XFILE.\0", 18);
   return bytes.ends_with(kFooter);

@@ -26,7 +26,7 @@ using Take = std::function<void(const std::string& key, Json value)>;
          found, expected);
 }
 
-/// Walks the text and shows how far the parser has come.
+/// Iterates over the text and exposes the parser's position.
 class Cursor {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -53,8 +53,8 @@ class Cursor {
   const char** reached_;
 };
 
-/// Builds the document, or hands over its entries one by one. Refuses what the limits and the rules
-/// forbid where it meets it.
+/// Builds the document, or passes on its entries one by one. Violations of limits and rules are
+/// refused where they occur.
 class Builder : public nlohmann::json_sax<Json> {
  public:
   Builder(std::string_view text, const std::string& where, JsonLimits limits, const Take* take)
@@ -135,7 +135,7 @@ class Builder : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  /// After a value is complete: is it an entry of the outermost object that somebody takes?
+  /// After a complete value: passes it on if it is an entry of the outermost object.
   void hand_over() {
     if (take_ == nullptr || open_.size() != 1) return;
     Json value = std::move(root_[keys_.back()]);
@@ -154,8 +154,8 @@ class Builder : public nlohmann::json_sax<Json> {
   std::vector<std::string> keys_;  // the current key of each
 };
 
-/// What a whole file of JSON fails with. Of a text in a file, a row for example, its reader knows
-/// the remedy.
+/// The advice for errors of a whole JSON file. For a text within a file, for example a row, its
+/// reader has better advice.
 template <class Body>
 auto as_file(Body body) {
   try {
@@ -170,7 +170,7 @@ Json parse(std::string_view text, const std::string& where, JsonLimits limits, c
     refuse(ErrorKind::kInput, "JSON too large", where, std::to_string(text.size()) + " bytes",
            "at most " + std::to_string(limits.max_bytes) + " bytes");
   }
-  // The parser takes a NUL byte for the end of the text.
+  // The parser treats a NUL byte as the end of the text.
   const size_t nul = text.find('\0');
   if (nul != std::string_view::npos) throw_at(text, where, nul, "invalid JSON", "a NUL byte");
   Builder builder(text, where, limits, take);

@@ -18,8 +18,8 @@ Json parse_json(std::string_view text, const std::string& where, JsonLimits limi
 Json read_json_file(const std::string& path, JsonLimits limits = {});
 
 /// The text must be one object; each of its entries is passed to `take` when it is complete and
-/// then dropped, so memory stays flat. A duplicate key of this outermost level is passed twice, and
-/// `take` must refuse it; duplicates inside an entry are refused here.
+/// then dropped, so memory use is constant. A duplicate key of this outermost level is passed
+/// twice, and `take` must refuse it; duplicates inside an entry are refused here.
 void parse_json_entries(std::string_view text, const std::string& where, JsonLimits limits,
                         const std::function<void(const std::string& key, Json value)>& take);
 

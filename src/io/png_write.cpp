@@ -26,7 +26,7 @@ std::string compressed(const std::string& data) {
   std::string out(size, '\0');
   if (compress(reinterpret_cast<Bytef*>(out.data()), &size,
                reinterpret_cast<const Bytef*>(data.data()), data.size()) != Z_OK)
-    throw std::bad_alloc();  // its only failure with a buffer of compressBound()
+    throw std::bad_alloc();  // the only possible failure with a buffer of compressBound()
   out.resize(size);
   return out;
 }

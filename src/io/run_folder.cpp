@@ -15,8 +15,8 @@ std::string part_with(const std::string& path, const std::string& part, const st
              : path;
 }
 
-/// Grows with the time of an incident: step-<n>, then eval-step-<n>, the evaluation after it. -1
-/// where `name` is neither.
+/// A rank that grows with the time of an incident: step-<n>, then eval-step-<n>, the evaluation
+/// after it. -1 for other names.
 int64_t place_in_time(std::string_view name) {
   constexpr std::string_view kEval = "eval-", kStep = "step-";
   const bool evaluation = name.starts_with(kEval);

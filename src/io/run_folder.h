@@ -1,4 +1,4 @@
-// Finds an output of a run where the folder of the run (output_dir) is given instead.
+// Finds an output of a run if its run folder (output_dir) is given.
 #pragma once
 #include <string>
 

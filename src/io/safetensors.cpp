@@ -25,7 +25,7 @@ struct DTypeRow {
   const char* name;
   int64_t size;
 };
-/// In the order of the Python library, which writes the last kind first.
+/// In the order of the Python library, which writes the last type first.
 constexpr DTypeRow kDTypes[] = {
     {DType::kBool, "BOOL", 1},      {DType::kU8, "U8", 1},          {DType::kI8, "I8", 1},
     {DType::kF8E5M2, "F8_E5M2", 1}, {DType::kF8E4M3, "F8_E4M3", 1}, {DType::kI16, "I16", 2},
@@ -45,7 +45,7 @@ const DTypeRow& row_of(DType dtype) {
          "copy or download the file again");
 }
 
-/// The kind of a file that is given instead of a safetensors file, by its first bytes.
+/// The kind of a file that is not a safetensors file, by its first bytes.
 void refuse_other_formats(const std::string& path, const std::string& head) {
   if (head.starts_with("PK\x03\x04") || head.starts_with("\x80\x02")) {
     refuse(ErrorKind::kInput, "a PyTorch pickle, which can run code when it is loaded, is not read",
@@ -100,8 +100,8 @@ void parse_metadata(const std::string& path, const Json& value,
   }
 }
 
-/// One header entry: exactly dtype, shape and data_offsets, each of the right type, agreeing with
-/// one another.
+/// One header entry: exactly dtype, shape and data_offsets, each of the right type and consistent
+/// with the others.
 class EntryParser {
  public:
   EntryParser(const std::string& path, const std::string& name) : path_(path), name_(name) {}
@@ -178,8 +178,8 @@ class EntryParser {
   const std::string& name_;
 };
 
-/// The tensors must cover the data from its first byte to its last, without hole or overlap. Then
-/// offsets are moved to count from the file's start.
+/// The tensors must cover the data from its first byte to its last, without gap or overlap. Then
+/// offsets are changed to count from the file's start.
 void check_layout(const std::string& path, uint64_t data_begin, uint64_t data_bytes,
                   std::map<std::string, TensorInfo>* tensors) {
   std::vector<TensorInfo*> sorted;

@@ -1,7 +1,7 @@
-// Reads and writes safetensors files. The reader trusts nothing (every rule of the format is
-// checked before allocation) and uses pread; the writer orders as the Python library does (widest
-// element type first, then by name: every tensor is aligned) and pads the header to 8 bytes, so
-// that the same tensors give the same bytes. Knows no torch.
+// Reads and writes safetensors files. The reader checks every rule of the format before allocation
+// and uses pread; the writer uses the order of the Python library (widest element type first, then
+// by name: every tensor is aligned) and pads the header to 8 bytes, so that the same tensors give
+// the same bytes. Independent of torch.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -48,8 +48,8 @@ class SafetensorsFile {
   const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const TensorInfo& info(const std::string& name) const;  // throws kInput when absent
-  /// tensor.bytes bytes; a short read is kInput, so is a BOOL that is neither 0 nor 1. Safe from
-  /// several threads at once.
+  /// Reads tensor.bytes bytes; a short read and a BOOL other than 0 or 1 are kInput.
+  /// Thread-safe.
   void read(const TensorInfo& tensor, void* destination) const;
   void read_range(const TensorInfo& tensor, uint64_t begin, uint64_t bytes,
                   void* destination) const;
@@ -61,8 +61,8 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-/// Streams tensors to a file: declare all, then append each one's bytes in the order that order()
-/// gives. The file is fsynced by finish().
+/// Streams tensors to a file: declare all, then append the bytes of each in the order of order().
+/// The file is fsynced by finish().
 class SafetensorsWriter {
  public:
   /// `tensors`: name, dtype, shape (offsets are computed). Throws kResource on any I/O failure,

@@ -12,7 +12,7 @@ namespace {
 
 bool swaps_axes(int orientation) { return orientation >= 5; }
 
-/// How a stored image is turned: its axes are swapped after it was mirrored and flipped.
+/// The transform of a stored image: it is mirrored and flipped, then its axes are swapped.
 struct Turn {
   bool swaps = false, mirrors = false, flips = false;
 };
@@ -25,7 +25,7 @@ Turn turn_of(int orientation) {
           .flips = is_one_of({3, 4, 6, 7})};
 }
 
-/// As PIL's exif_transpose.
+/// As in PIL's exif_transpose.
 RgbImage turn(RgbImage stored, int orientation) {
   if (orientation == 1) return stored;
   const auto [swaps, mirrors, flips] = turn_of(orientation);
@@ -44,7 +44,7 @@ RgbImage turn(RgbImage stored, int orientation) {
   return turned;
 }
 
-/// Swaps the rows and columns of a square, tile by tile.
+/// Transposes a square in place, tile by tile.
 void transpose_square(uint8_t* square, int64_t side) {
   constexpr int64_t kTile = 32;
   for (int64_t top = 0; top < side; top += kTile) {
@@ -90,7 +90,7 @@ void spread_rows(RgbImage& image, int64_t side, int64_t left, int64_t top,
   image.width = image.height = side;
 }
 
-/// kInput unless the decoder found the size of the header, which was bounded.
+/// kInput unless the decoder found the size of the header, whose limits were checked.
 void check_size(int64_t width, int64_t height, const ImageHeader& header,
                 const std::string& where) {
   if (width == header.width && height == header.height) return;
@@ -98,7 +98,7 @@ void check_size(int64_t width, int64_t height, const ImageHeader& header,
                       "the pixels are " + std::to_string(width) + " x " + std::to_string(height));
 }
 
-/// As stored, `room` bytes or more.
+/// The pixels as stored, in at least `room` bytes.
 RgbImage decode_stored(std::string_view bytes, const ImageHeader& header, const std::string& where,
                        size_t room, Alpha alpha) {
   RgbImage image = [&] {
@@ -144,8 +144,8 @@ RgbImage decode_square(std::string_view bytes, const ImageHeader& header, const 
   const int64_t side = std::max(header.width, header.height);
   RgbImage image = decode_stored(bytes, header, where, static_cast<size_t>(3 * side * side), alpha);
   const Turn turn = turn_of(header.orientation);
-  // The position of the turned image in the square, and that of the stored image which it comes
-  // from.
+  // The position of the rotated image in the square, and that of the stored image before the
+  // rotation.
   const int64_t shown_left = (side - (turn.swaps ? image.height : image.width)) / 2,
                 shown_top = (side - (turn.swaps ? image.width : image.height)) / 2,
                 across = turn.swaps ? shown_top : shown_left,

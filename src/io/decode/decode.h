@@ -18,24 +18,24 @@ RgbImage decode_png(std::string_view bytes, const ImageHeader& header, const std
                     size_t room, Alpha alpha);
 RgbImage decode_bmp(std::string_view bytes, const ImageHeader& header, const std::string& where,
                     size_t room, Alpha alpha);
-/// PBM, PGM and PPM, of bytes or of numbers as text.
+/// PBM, PGM and PPM, binary or as text.
 RgbImage decode_pnm(std::string_view bytes, const ImageHeader& header, const std::string& where,
                     size_t room);
-/// The first frame.
+/// Decodes the first frame.
 RgbImage decode_gif(std::string_view bytes, const ImageHeader& header, const std::string& where,
                     size_t room, Alpha alpha);
-/// The first frame.
+/// Decodes the first frame.
 RgbImage decode_animated_webp(std::string_view bytes, const ImageHeader& header,
                               const std::string& where, size_t room, Alpha alpha);
-/// The first page.
+/// Decodes the first page.
 RgbImage decode_tiff(std::string_view bytes, const ImageHeader& header, const std::string& where,
                      size_t room, Alpha alpha);
-/// AVIF, of a sequence the first image; HEIC.
+/// AVIF (the first image of a sequence) and HEIC.
 RgbImage decode_avif(std::string_view bytes, const ImageHeader& header, const std::string& where,
                      size_t room, Alpha alpha);
 RgbImage decode_heif(std::string_view bytes, const ImageHeader& header, const std::string& where,
                      size_t room, Alpha alpha);
-/// A still WebP.
+/// A WebP without animation.
 RgbImage decode_with_opencv(std::string_view bytes, const ImageHeader& header,
                             const std::string& where, size_t room, Alpha alpha);
 
@@ -54,7 +54,7 @@ inline uint8_t* pixels_to_rgb(const uint8_t* pixel, size_t channels, size_t coun
   return rgb;
 }
 
-/// Names with the versions that were compiled against.
+/// Names of the libraries with the versions compiled against.
 std::string jpeg_library();
 std::string png_library();
 std::string webp_library();

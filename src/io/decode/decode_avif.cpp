@@ -1,4 +1,4 @@
-// AVIF, with the conversion to RGB that PIL asks libavif for; of a sequence the first image.
+// AVIF with PIL's conversion to RGB by libavif; the first image of a sequence.
 #include <avif/avif.h>
 
 #include <algorithm>
@@ -20,7 +20,8 @@ std::string avif_library() { return std::string("libavif ") + avifVersion(); }
 RgbImage decode_avif(std::string_view bytes, const ImageHeader& header, const std::string& where,
                      size_t room, Alpha alpha) {
   const std::unique_ptr<avifDecoder, Destroy> decoder(avifDecoderCreate());
-  decoder->strictFlags = AVIF_STRICT_DISABLED;  // as PIL: files without a pixi property are common
+  decoder->strictFlags = AVIF_STRICT_DISABLED;  // as in PIL: files without a pixi property are
+                                                // common
   const auto require = [&](avifResult result) {
     if (result != AVIF_RESULT_OK) throw_damaged_image("avif", where, avifResultToString(result));
   };

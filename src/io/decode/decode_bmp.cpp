@@ -1,4 +1,4 @@
-// Bitmaps of Windows and OS/2 as PIL reads them: uncompressed, in bit fields, or in runs.
+// Windows and OS/2 bitmaps as PIL reads them: uncompressed, bit fields, or run-length encoded.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -29,7 +29,7 @@ class BmpReader {
     in_runs_ ? read_runs(height) : check_pixels(height);
   }
 
-  /// Row `y` from the top, of `height`.
+  /// The stored row for row `y` from the top, of `height` rows.
   void read_row(uint64_t y, uint64_t height, Alpha alpha, uint8_t* rgb) const {
     const uint64_t stored = from_top_ ? y : height - 1 - y,
                    row = in_runs_ ? stored * width_ : pixels_at_ + stored * row_bytes();
@@ -89,14 +89,14 @@ class BmpReader {
     if (!known) unsupported("a BMP of unusual bit fields");
   }
 
-  /// Where the header says that the pixels begin where it ends itself, they follow the palette.
+  /// If the header's pixel offset is the end of the header itself, pixels follow the palette.
   void read_palette() {
     const uint64_t begin = kFileHeader + header_, entry = header_ == kOs2Header ? 3 : 4;
     const uint64_t used = header_ == kOs2Header ? 0 : number(46, 4),
                    colours = used > 0 ? used : uint64_t{1} << bits_;
     if (colours > palette_.size())
       unsupported("a BMP of a palette of " + std::to_string(colours) + " colours");
-    bool is_grey = true;  // what PIL takes for grey: each entry is its number, or black and white
+    bool is_grey = true;  // PIL's rule for grey: each entry equals its index, or black and white
     for (uint64_t i = 0; i < colours; ++i) {
       const std::string_view bgr = slice(bytes_, begin + i * entry, 3);
       if (bgr.size() < 3) throw_damaged_image("bmp", where_, "its palette is cut");
@@ -109,7 +109,7 @@ class BmpReader {
     if (pixels_at_ == 0 || pixels_at_ == begin) pixels_at_ = begin + colours * entry;
   }
 
-  /// PIL drops such a palette, and then reads the pixels as 1 or 8 bits, whatever they are.
+  /// PIL drops such a palette and then reads the pixels as 1 or 8 bits.
   void take_grey(uint64_t colours) {
     if (bits_ != (colours <= 2 ? 1 : 8))
       unsupported("a BMP of " + std::to_string(bits_) + " bits with " + std::to_string(colours) +
@@ -128,7 +128,7 @@ class BmpReader {
         std::to_string(bytes_.size()) + " bytes, and the pixels end at " + std::to_string(end));
   }
 
-  /// PIL's BmpRleDecoder, with what it does at the end of a row and of the image.
+  /// PIL's BmpRleDecoder, including its behaviour at the end of a row and of the image.
   void read_runs(uint64_t height) {
     const uint64_t count = width_ * height;
     uint64_t at = pixels_at_, x = 0;
@@ -201,9 +201,9 @@ class BmpReader {
   uint32_t header_ = 0, bits_ = 0;
   bool in_fields_ = false, from_top_ = false, six_bits_of_green_ = false, in_runs_ = false,
        in_nibbles_ = false;
-  std::vector<uint8_t> run_pixels_;  // of an image in runs: indices by row as stored
+  std::vector<uint8_t> run_pixels_;  // for a run-length encoded image: indices by row as stored
   BmpFields fields_;
-  std::array<Colour, 256> palette_;  // black beyond its colours
+  std::array<Colour, 256> palette_;  // black for missing colours
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The first frame of a GIF, as PIL shows it: in the canvas, whose other places are transparent or
+// The first frame of a GIF, as PIL shows it: on the canvas, whose other pixels are transparent or
 // the palette's first colour. giflib refuses codes of more than 8 bits, which PIL reads.
 #include <algorithm>
 #include <array>
@@ -11,17 +11,17 @@ namespace {
 
 constexpr uint32_t kMostCodes = 4096, kMostCodeBits = 12;
 
-/// The pixels of a frame, one after the other (LZW; GIF89a, appendix F).
+/// The pixels of a frame in sequence (LZW; GIF89a, appendix F).
 class Codes {
  public:
-  /// `blocks`: the smallest number of bits of a code, then the blocks of data.
+  /// `blocks`: the minimum code size in bits, then the data blocks.
   explicit Codes(std::string_view blocks) : blocks_(blocks) {
     bits_ = number_at(blocks, 0, 1, false).value_or(0);
     is_broken_ = bits_ == 0 || bits_ >= kMostCodeBits;
     if (!is_broken_) clear();
   }
 
-  /// False after the end code and where the data are broken.
+  /// False after the end code and for invalid data.
   bool next(uint8_t* pixel) {
     if (waiting_ == 0 && !expand()) return false;
     *pixel = stack_[--waiting_];
@@ -37,7 +37,7 @@ class Codes {
     last_ = kMostCodes;
   }
 
-  /// The next code, or nothing where the data end before it.
+  /// The next code, or nothing at the end of the data.
   std::optional<uint32_t> read_code() {
     while (buffered_ < code_bits_) {
       if (left_in_block_ == 0) left_in_block_ = number_at(blocks_, at_++, 1, false).value_or(0);
@@ -59,14 +59,14 @@ class Codes {
     return false;
   }
 
-  /// The pixels of the next code, onto the stack.
+  /// Pushes the pixels of the next code on the stack.
   bool expand() {
     if (is_broken_) return false;
     std::optional<uint32_t> code = read_code();
     for (; code == first_code(); code = read_code()) clear();
     if (!code) return broken();
     if (*code == first_code() + 1) return false;
-    if (last_ == kMostCodes) {  // the first one after a clear code
+    if (last_ == kMostCodes) {  // first code after a clear code
       if (*code >= first_code()) return broken();
       first_pixel_ = static_cast<uint8_t>(*code);
       stack_[waiting_++] = first_pixel_;
@@ -106,7 +106,7 @@ class Codes {
   std::array<uint32_t, kMostCodes> link_{};
 };
 
-/// Colours by index: grey where the file has no palette, as the places after a palette's end.
+/// Colours by index: grey without a palette and for indices beyond the palette's end.
 std::array<std::array<uint8_t, 3>, 256> colours_of(std::string_view palette) {
   std::array<std::array<uint8_t, 3>, 256> colours{};
   for (size_t i = 0; i < colours.size(); ++i) colours[i].fill(static_cast<uint8_t>(i));

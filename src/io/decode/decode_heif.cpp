@@ -1,5 +1,5 @@
-// The primary image of a HEIC file as shown: cropped and turned. Colours of half the resolution are
-// repeated by libheif 1.15, interpolated from 1.16 on.
+// The primary image of a HEIC file as shown: cropped and rotated. Subsampled colours are repeated
+// by libheif 1.15 and interpolated from 1.16 on.
 #include <libheif/heif.h>
 
 #include <algorithm>

@@ -15,17 +15,17 @@
 namespace lft::io {
 namespace {
 
-constexpr int kMaxScans = 500;  // a progressive file of thousands of scans costs minutes
+constexpr int kMaxScans = 500;  // a progressive file with thousands of scans takes minutes
 
 struct Job {
   jpeg_decompress_struct decoder{};
   jpeg_error_mgr errors{};
   jpeg_progress_mgr progress{};
   jmp_buf leave;
-  char message[JMSG_LENGTH_MAX] = "";  // the first warning of damage, or the error
-  char local[JMSG_LENGTH_MAX] = "";    // the first warning of damage that a restart marker ends
-  std::vector<uint8_t> row;            // of a CMYK image
-  size_t room = 0;                     // of the pixels, at least
+  char message[JMSG_LENGTH_MAX] = "";  // the first damage warning, or the error
+  char local[JMSG_LENGTH_MAX] = "";    // the first warning of damage that a restart marker limits
+  std::vector<uint8_t> row;            // one row of a CMYK image
+  size_t room = 0;                     // minimum size of the pixels in bytes
 };
 
 Job* job_of(j_common_ptr decoder) { return static_cast<Job*>(decoder->client_data); }
@@ -36,16 +36,16 @@ void on_error(j_common_ptr decoder) {
   longjmp(job->leave, 1);
 }
 
-/// Warnings of files whose picture is whole: bytes between two of its parts, a revision, a colour
-/// transform or a scan's fields of an odd number, all of which PIL passes over.
+/// Warnings for files whose picture is complete: bytes between parts, a revision, a colour
+/// transform or odd fields of a scan, all of which PIL ignores.
 bool is_harmless(int warning) {
   const std::array harmless = {JWRN_EXTRANEOUS_DATA, JWRN_JFIF_MAJOR, JWRN_ADOBE_XFORM,
                                JWRN_NOT_SEQUENTIAL};
   return std::ranges::find(harmless, warning) != harmless.end();
 }
 
-/// Damage that the next restart marker ends: the markers, which are all there and in order, keep
-/// the rest of the picture in its place.
+/// Damage that ends at the next restart marker: the markers, all present and in order, keep the
+/// rest of the picture in position.
 bool is_local(int warning, const jpeg_decompress_struct& decoder) {
   const std::array local = {JWRN_HUFF_BAD_CODE, JWRN_ARITH_BAD_CODE, JWRN_HIT_MARKER};
   return decoder.restart_interval > 0 && std::ranges::find(local, warning) != local.end();
@@ -66,8 +66,8 @@ void on_progress(j_common_ptr decoder) {
   longjmp(job->leave, 1);
 }
 
-/// Adobe stores CMYK inverted, and PIL takes every CMYK JPEG for that; then its convert("RGB"),
-/// which has no colour management.
+/// Adobe stores CMYK inverted, and PIL treats every CMYK JPEG like that. Then PIL's convert("RGB")
+/// follows, without colour management.
 void cmyk_row_to_rgb(const std::vector<uint8_t>& stored, uint8_t* rgb) {
   for (size_t x = 0; 4 * x < stored.size(); ++x) {
     const int white = stored[4 * x + 3];
@@ -89,8 +89,8 @@ void read_rows(Job* job, RgbImage* image) {
   }
 }
 
-/// `shrink` 1 or 8: the size of what comes out is a fraction of the stored one; every byte of the
-/// file is read all the same.
+/// `shrink` 1 or 8: the output size is that fraction of the stored size; every byte of the file is
+/// read in any case.
 bool decode(Job* job, std::string_view bytes, unsigned shrink, RgbImage* image) {
   jpeg_decompress_struct* decoder = &job->decoder;
   if (setjmp(job->leave) != 0) return false;
@@ -147,7 +147,7 @@ RgbImage decode_jpeg(std::string_view bytes, const std::string& where, size_t ro
 }
 
 ImageCheck check_jpeg(std::string_view bytes, const std::string& where) {
-  constexpr unsigned kShrink = 8;  // one value of each 8 x 8 block: no transform, few pixels
+  constexpr unsigned kShrink = 8;  // one value per 8 x 8 block: no transform, few pixels
   const Decoded decoded = run(bytes, where, kShrink, /*room=*/0);
   return {decoded.image.width, decoded.image.height, decoded.damage};
 }

@@ -39,7 +39,7 @@ class PageMatrices : public cv::MatAllocator {
 
 thread_local bool suppressed = false;
 
-/// Drops the output of this thread to std::cerr during its lifetime.
+/// Discards this thread's output to std::cerr during its lifetime.
 struct SuppressStderr {
   SuppressStderr() { suppressed = true; }
   ~SuppressStderr() { suppressed = false; }
@@ -73,7 +73,7 @@ class CerrFilter : public std::streambuf {
 };
 const CerrFilter cerr_filter;
 
-/// Grey, BGR or BGRA to RGB.
+/// Converts grey, BGR or BGRA to RGB.
 void copy_rgb(const cv::Mat& from, Alpha alpha, Pixels* rgb) {
   const int channels = from.channels();
   const bool grey = channels < 3, mixes = channels == 4 && alpha == Alpha::kWhite;

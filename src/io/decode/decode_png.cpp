@@ -14,11 +14,11 @@ struct PngJob {
   const std::string_view* bytes = nullptr;
   size_t position = 0;
   std::string message;
-  std::vector<uint8_t> rows;  // of a 16-bit grey image, or with alpha
-  size_t room = 0;            // of the pixels, at least
+  std::vector<uint8_t> rows;  // rows of an image with alpha or 16-bit grey
+  size_t room = 0;            // minimum size of the pixels in bytes
   bool deep_grey = false;
   bool mixes = false;      // transparency is composited on white
-  bool has_alpha = false;  // then the rows have it; else `key` is the transparent colour
+  bool has_alpha = false;  // the rows contain it; otherwise `key` is the transparent colour
   bool has_key = false;
   std::array<uint8_t, 3> key{};
 };
@@ -28,8 +28,8 @@ void on_png_error(png_structp png, png_const_charp message) {
   png_longjmp(png, 1);
 }
 
-/// Warnings tell of odd colour profiles and the like; damage shows in the CRCs, which are errors
-/// here.
+/// Warnings are about unusual colour profiles and the like; damage shows in the CRCs, which are
+/// errors here.
 void on_warning(png_structp, png_const_charp) {}
 
 void on_read(png_structp png, png_bytep target, size_t size) {
@@ -39,8 +39,8 @@ void on_read(png_structp png, png_bytep target, size_t size) {
   job->position += size;
 }
 
-/// As PIL's convert("RGBA") makes one colour transparent: by the low bytes of what the file says,
-/// also of 16 bits, and of bilevel images by whether it is 0.
+/// Makes one colour transparent, as in PIL's convert("RGBA"): by the low bytes of the file's
+/// values, also for 16 bits, and for bilevel images by whether the value is 0.
 std::array<uint8_t, 3> transparent_colour(const png_color_16& key, int colour, int depth) {
   const auto low = [](png_uint_16 value) { return static_cast<uint8_t>(value); };
   if (colour == PNG_COLOR_TYPE_RGB) return {low(key.red), low(key.green), low(key.blue)};
@@ -48,8 +48,8 @@ std::array<uint8_t, 3> transparent_colour(const png_color_16& key, int colour, i
   return {grey, grey, grey};
 }
 
-/// 8-bit RGB rows, except 16-bit grey, which PIL cuts off at 255 instead of scaling it, and RGBA
-/// rows where an alpha channel or the palette's is to be composited.
+/// 8-bit RGB rows, except 16-bit grey, which PIL clamps at 255 instead of scaling, and RGBA rows
+/// where an alpha channel or a palette's alpha is composited.
 void ask_for_rgb(png_structp png, png_infop info, PngJob* job) {
   const int colour = png_get_color_type(png, info), depth = png_get_bit_depth(png, info);
   job->deep_grey = colour == PNG_COLOR_TYPE_GRAY && depth == 16;
@@ -84,8 +84,8 @@ void composite_row(const uint8_t* rgba, size_t width, uint8_t* rgb) {
 bool decode_rows(png_structp png, png_infop info, PngJob* job, RgbImage* image) {
   if (setjmp(png_jmpbuf(png)) != 0) return false;
   png_set_crc_action(png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
-  // Texts, EXIF and colour profiles are passed over, but for their CRCs: libpng allocates as much
-  // for EXIF as it claims.
+  // Texts, EXIF and colour profiles are skipped except for their CRCs: libpng would allocate the
+  // size that an EXIF chunk claims.
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
   png_set_read_fn(png, job, on_read);
   png_read_info(png, info);

@@ -1,5 +1,5 @@
-// PBM, PGM and PPM with PIL's pixels: values are scaled to 255, halves to even; of grey above 255
-// to 65535, of which what is above 255 is white.
+// PBM, PGM and PPM with PIL's pixels: values are scaled to 255, halves to even; grey with a maximum
+// above 255 is scaled to 65535, and results above 255 are white.
 #include <algorithm>
 #include <charconv>
 #include <cmath>

@@ -1,6 +1,6 @@
-// The first page of a TIFF, with PIL's pixels: libtiff decompresses strips and tiles, and what
-// their samples mean is read here, since libtiff's own RGBA differs from PIL's for 16 bits, alpha
-// and CMYK.
+// The first page of a TIFF, with PIL's pixels: libtiff decompresses strips and tiles, and this file
+// interprets their samples, since libtiff's own RGBA differs from PIL's for 16 bits, alpha and
+// CMYK.
 #include <tiffio.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace lft::io {
 namespace {
 
-/// Messages of libtiff are not printed: an error is the caller's one block.
+/// Suppresses libtiff's messages: the caller reports errors.
 const bool is_silent = [] {
   TIFFSetErrorHandler(nullptr);
   TIFFSetWarningHandler(nullptr);
@@ -49,7 +49,7 @@ struct Close {
   void operator()(TIFF* tiff) const { TIFFClose(tiff); }
 };
 
-/// What the samples of a pixel are.
+/// The interpretation of a pixel's samples.
 struct Layout {
   uint16_t bits = 1, samples = 1, photometric = PHOTOMETRIC_MINISBLACK, extra = 0;
   uint16_t first_extra = EXTRASAMPLE_UNSPECIFIED, compression = COMPRESSION_NONE, format = 1;
@@ -69,7 +69,7 @@ class TiffReader {
     read_layout();
   }
 
-  /// RGB rows, of `width` pixels each.
+  /// Decodes RGB rows of `width` pixels each.
   void read(Alpha alpha, uint8_t* rgb) {
     mixes_ = alpha == Alpha::kWhite && layout_.has_alpha;
     if (layout_.photometric == PHOTOMETRIC_YCBCR && layout_.compression != COMPRESSION_JPEG)
@@ -116,7 +116,7 @@ class TiffReader {
     layout_.planar = number(TIFFTAG_PLANARCONFIG) == PLANARCONFIG_SEPARATE;
     layout_.format = number(TIFFTAG_SAMPLEFORMAT);
     if (TIFFGetField(tiff, TIFFTAG_PHOTOMETRIC, &layout_.photometric) == 0)
-      layout_.photometric = PHOTOMETRIC_MINISWHITE;  // as PIL takes a missing one
+      layout_.photometric = PHOTOMETRIC_MINISWHITE;  // PIL's default for a missing tag
     uint16_t count = 0;
     uint16_t* kinds = nullptr;
     if (TIFFGetField(tiff, TIFFTAG_EXTRASAMPLES, &count, &kinds) != 0 && count > 0) {
@@ -129,10 +129,10 @@ class TiffReader {
     if (layout_.photometric == PHOTOMETRIC_PALETTE) read_palette();
   }
 
-  /// The layouts that PIL reads, and with the pixels that it gives them.
+  /// Accepts the layouts that PIL reads, with PIL's interpretation.
   void check_layout() {
     const uint16_t bits = layout_.bits, photometric = layout_.photometric;
-    const bool is_signed_grey =  // whose bytes PIL takes for unsigned ones
+    const bool is_signed_grey =  // PIL reads its bytes as unsigned
         layout_.format == SAMPLEFORMAT_INT && bits == 8 && layout_.samples == 1 &&
         photometric == PHOTOMETRIC_MINISBLACK;
     if (layout_.format != SAMPLEFORMAT_UINT && !is_signed_grey)
@@ -153,7 +153,7 @@ class TiffReader {
         (bits == 16 &&
          (is_wide || (photometric == PHOTOMETRIC_MINISBLACK && layout_.samples == 1)));
     if (!known) unsupported("a TIFF of " + std::to_string(bits) + " bits");
-    // Four samples of RGB without a word on the fourth: it is alpha.
+    // Four samples of RGB without a description of the fourth: it is alpha.
     const bool unnamed =
         photometric == PHOTOMETRIC_RGB && layout_.samples == 4 && layout_.extra == 0;
     if (unnamed) layout_.first_extra = EXTRASAMPLE_UNASSALPHA;
@@ -226,7 +226,7 @@ class TiffReader {
     }
   }
 
-  /// The number of a sample in its row; of 16 bits the high byte, but of grey all of them.
+  /// The byte index of a sample in its row; for 16 bits the high byte, except for grey.
   uint32_t sample_at(const uint8_t* row, uint64_t at) const {
     if (layout_.bits == 8) return row[at];
     if (layout_.bits == 16) {
@@ -265,7 +265,7 @@ class TiffReader {
     std::ranges::copy(colour, rgb);
   }
 
-  /// Premultiplied colours are divided, as PIL's RGBa.
+  /// Premultiplied colours are divided by alpha, as in PIL's RGBa.
   void apply_alpha(uint8_t alpha, std::array<uint8_t, 3>& colour) const {
     for (uint8_t& value : colour) {
       if (layout_.first_extra == EXTRASAMPLE_ASSOCALPHA && alpha != 255)

@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kMagic = 0x46554747, kVersion = 3, kAlignment = 32;  // "GGUF"
 constexpr uint64_t kMostEntries = 1 << 20, kMostDims = 4, kMostName = 1 << 16;
 
-/// Kinds of values, by their place in GgufValue, and their numbers in a file.
+/// Value types in the order of GgufValue, and their numbers in a file.
 enum Kind : uint32_t { kUint32 = 4, kInt32 = 5, kFloat32 = 6, kBool = 7, kString = 8, kArray = 9 };
 constexpr std::array<uint32_t, 9> kKinds = {kBool, kInt32, kUint32,  kFloat32, kString,
                                             kBool, kInt32, kFloat32, kString};
@@ -76,7 +76,7 @@ uint32_t ggml_type(DType dtype) {
          "write it again with lft export");
 }
 
-/// Reads everything before the data; every read is checked against the end of the file.
+/// Parses everything before the data; every read is checked against the end of the file.
 class HeaderReader {
  public:
   explicit HeaderReader(const FileHandle& file) : file_(file), size_(file.size()) {}

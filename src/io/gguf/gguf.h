@@ -1,6 +1,6 @@
-// Reads and writes GGUF files (version 3), as llama.cpp's gguf-py defines them: keys with values,
-// then tensors whose data is aligned to 32 bytes. The reader trusts nothing; it takes what lft
-// writes: the kinds of values below, and tensors in F32, F16 and BF16. Knows no torch.
+// Reads and writes GGUF files (version 3), as defined by llama.cpp's gguf-py: keys with values,
+// then tensors whose data is aligned to 32 bytes. The reader validates everything; it accepts what
+// lft writes: the value types below, and tensors in F32, F16 and BF16. Independent of torch.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -26,7 +26,7 @@ class GgufWriter {
   GgufWriter(const std::string& path, const GgufKeys& keys, std::vector<TensorInfo> tensors);
   ~GgufWriter();  // without finish() the file is deleted
   const std::vector<TensorInfo>& order() const { return tensors_; }
-  /// The whole next tensor.
+  /// Appends the whole next tensor.
   void append(const void* data, uint64_t bytes);
   void finish();
 
