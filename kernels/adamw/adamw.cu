@@ -7,9 +7,9 @@ namespace lft {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWidth = 4;  // elements a thread takes at once
+constexpr int kWidth = 4;  // elements per thread and access
 
-// One block a chunk. Every element stands alone, so the result does not depend on the launch shape.
+// One block per chunk. Elements are independent: the launch shape does not affect the result.
 template <class T>
 __device__ void update_chunk(const AdamWItem& item, const Chunk& chunk, const AdamWRates& rates) {
   using Master = Pack<float, kWidth>;

@@ -1,25 +1,25 @@
-// AdamW over a list of tensors in one launch: float32 masters and moments, gradients of any float
-// type, rates and bias corrections by tensor; and a copy of each parameter in a 16-bit type, where
-// one is kept. Whether to step and the clip coefficient come from the gradient check, read where it
-// left them.
+// AdamW over a list of tensors in one launch: float32 master weights and moments, gradients of any
+// float type, learning rates and bias corrections per tensor, and optionally a 16-bit copy of each
+// parameter. The kernel reads found_inf and the clip coefficient from the device memory to which
+// the gradient check writes them.
 #pragma once
 #include "kernels/common/shadow.h"
 #include "kernels/grad_stats/grad_stats.h"
 
 namespace lft {
 
-/// One tensor. param, exp_avg, exp_avg_sq, grad: `count` elements each, disjoint, aligned as their
-/// element types demand.
+/// One tensor. param, exp_avg, exp_avg_sq, grad: `count` elements each, disjoint, aligned for their
+/// element types.
 struct AdamWItem {
   float *param = nullptr, *exp_avg = nullptr, *exp_avg_sq = nullptr;
   const void* grad = nullptr;
   int64_t count = 0;
-  int64_t first_chunk = 0;  // number_chunks()
+  int64_t first_chunk = 0;  // set by number_chunks()
   double step_size = 0;     // lr / (1 - beta1^t)
   double inverse_root = 1;  // 1 / sqrt(1 - beta2^t)
   double decay = 0;         // lr * weight_decay
   FloatType type = FloatType::kF32;
-  ShadowPlace shadow;  // of param
+  ShadowPlace shadow;  // copy of param
 };
 
 /// With g = grad * clip, for every element, unless control->found_inf is set (then nothing is
@@ -29,16 +29,16 @@ struct AdamWItem {
 ///   param      -= decay * param + step_size * exp_avg / (sqrt(exp_avg_sq) * inverse_root + eps)
 /// which is torch.optim.AdamW's update.
 struct AdamWArgs {
-  const AdamWItem* items = nullptr;  // [count], in the memory of the device that runs
-  int64_t count = 0, chunks = 0;     // chunks: what number_chunks() said
+  const AdamWItem* items = nullptr;  // [count], in the memory of the executing device
+  int64_t count = 0, chunks = 0;     // chunks: the result of number_chunks()
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   const GradControl* control = nullptr;
 };
 
-/// The definition of correct: in double, rounded once to float32 when stored.
+/// Reference implementation: in double, rounded once to float32 when stored.
 void adamw_ref(const AdamWArgs& args);
-/// The same on the GPU in float32, asynchronous. Every element stands alone, so results are
-/// bit-reproducible. Built with CUDA only. Throws kInternal when the launch fails.
+/// The same on the GPU in float32, asynchronous. Elements are independent, so results are
+/// bit-reproducible. Only in builds with CUDA. Throws kInternal if the launch fails.
 void adamw(const AdamWArgs& args, Stream stream);
 
 /// Sets the constants of update number t (from 1). Item and Args: of this op or of adamw8.
@@ -50,7 +50,7 @@ void set_rates(Item& item, const Args& args, double lr, double weight_decay, int
   item.decay = lr * weight_decay;
 }
 
-/// The constants of one tensor as the float32 maths uses them.
+/// The constants of one tensor in the form that the float32 update uses.
 struct AdamWRates {
   float clip = 1, rest1 = 0, beta2 = 0, rest2 = 0, eps = 0, step_size = 0, inverse_root = 1,
         decay = 0;
@@ -68,7 +68,7 @@ LFT_HOST_DEVICE AdamWRates float_rates(const Item& item, const Args& args, float
   rates.decay = static_cast<float>(item.decay);
   return rates;
 }
-/// One element in float32, on the CPU and on the GPU.
+/// Updates one element in float32, on the CPU and on the GPU.
 LFT_HOST_DEVICE void adamw_element(float& param, float grad, float& exp_avg, float& exp_avg_sq,
                                    const AdamWRates& rates) {
   const float g = grad * rates.clip;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kWidth = 4;  // elements a lane takes at once
+constexpr int kWidth = 4;  // elements per lane and access
 constexpr int kRow = kWarp * kWidth;
 constexpr int kRows = int(kMomentBlock) / kRow;
 using Master = Pack<float, kWidth>;
@@ -26,7 +26,7 @@ __device__ int live_lanes(int count, int at) {
   return count - at < 0 ? 0 : count - at < kWidth ? count - at : kWidth;
 }
 
-/// A moment of one block by one warp: kRows packs a lane.
+/// A moment of one block, processed by one warp: kRows packs per lane.
 struct BlockMoment {
   Master value[kRows];
 
@@ -43,8 +43,8 @@ struct BlockMoment {
     }
   }
 
-  /// All lanes call it: the shuffles also keep the new scale after everybody's load of the old
-  /// one.
+  /// All lanes must call it: its shuffles also delay the store of the new scale until every lane
+  /// has loaded the old one.
   __device__ void store(uint8_t* codes, float* absmax, int count, const CodeMap& map) const {
     const bool wide = Codes::aligned(codes);
     const int lane = int(threadIdx.x) % kWarp;
@@ -71,7 +71,7 @@ struct BlockMoment {
   }
 };
 
-/// `first`: of the tensor's elements, a multiple of kMomentBlock.
+/// `first`: index in the tensor, a multiple of kMomentBlock.
 template <class T>
 __device__ void update_block(const AdamW8Item& item, int64_t first, int count, const CodeMaps& maps,
                              const AdamWRates& rates) {
@@ -105,7 +105,7 @@ __device__ void update_block(const AdamW8Item& item, int64_t first, int count, c
   v.store(exp_avg_sq, exp_avg_sq_absmax, count, maps.exp_avg_sq);
 }
 
-/// A thread block a chunk, a warp a block of the chunk.
+/// One thread block per chunk, one warp per moment block of the chunk.
 template <class T>
 __device__ void update_chunk(const AdamW8Item& item, const Chunk& chunk, const CodeMaps& maps,
                              const AdamWRates& rates) {

@@ -7,8 +7,8 @@
 namespace lft {
 namespace {
 
-/// Decade e (from 0, the smallest) is cut into 2^e (signed, with both signs) or 2^(e + 1) equal
-/// parts, of which the middles are values.
+/// Decade e (from 0, the smallest) is divided into 2^e (signed, with both signs) or 2^(e + 1) equal
+/// parts, whose midpoints are the values.
 CodeMap make_map(bool is_signed) {
   std::vector<double> values = {0, 1};
   for (int decade = 0; decade < 7; ++decade) {
@@ -28,7 +28,7 @@ CodeMap make_map(bool is_signed) {
   return map;
 }
 
-/// Moments of one block as float32, and back.
+/// Converts the moments of one block to float32 and back.
 void read_block(const CodeMap& map, const uint8_t* codes, float absmax, int64_t count,
                 double* moment) {
   for (int64_t i = 0; i < count; ++i) moment[i] = static_cast<double>(map.value[codes[i]]) * absmax;

@@ -1,6 +1,6 @@
 // How an op over a list of tensors in one launch splits its work: each tensor into chunks of kChunk
-// elements, the last one shorter, numbered through in the order of the tensors. The split depends
-// on the counts alone, never on threads or the device.
+// elements (the last one may be shorter), numbered in the order of the tensors. The split depends
+// on the counts only, not on threads or the device.
 #pragma once
 #include <cstdint>
 
@@ -12,7 +12,7 @@ constexpr int64_t kChunk =
     16384;  // a multiple of every vector load, so that chunks of an aligned tensor are aligned
 
 struct Chunk {
-  int64_t tensor = 0, first = 0, count = 0;  // elements first .. first + count - 1 of that tensor
+  int64_t tensor = 0, first = 0, count = 0;  // elements first .. first + count - 1 of this tensor
 };
 
 LFT_HOST_DEVICE int64_t chunks_of(int64_t count) { return (count + kChunk - 1) / kChunk; }
@@ -29,11 +29,11 @@ int64_t number_chunks(Items& items) {
   return chunks;
 }
 
-/// Chunk number `index` of items[0 .. tensors - 1]: in the last item whose first_chunk is not above
-/// it (empty items own none).
+/// Chunk number `index` of items[0 .. tensors - 1]: it belongs to the last item whose first_chunk
+/// is at most `index` (empty items have no chunks).
 template <class Item>
 LFT_HOST_DEVICE Chunk find_chunk(const Item* items, int64_t tensors, int64_t index) {
-  int64_t low = 0, high = tensors;  // the answer is in [low, high)
+  int64_t low = 0, high = tensors;  // the result is in [low, high)
   while (high - low > 1) {
     const int64_t middle = low + (high - low) / 2;
     if (items[middle].first_chunk <= index) {

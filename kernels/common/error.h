@@ -1,5 +1,5 @@
-// The one error type of lft: what a user, a file or a machine can cause. Not for our own mistakes
-// (assert).
+// The only error type of lft, for errors caused by a user, a file or a machine. Mistakes in the
+// program are asserts.
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace lft {
 
-/// The kind is the exit code.
+/// The kind is the exit code of the process.
 enum class ErrorKind : int {
   kInternal = 1,    // a bug in lft
   kUsage = 2,       // command line or recipe
@@ -17,13 +17,13 @@ enum class ErrorKind : int {
   kResource = 6,    // disk, memory, device
 };
 
-/// One block of text. Empty parts are left out.
+/// The text of one error. Empty parts are omitted.
 struct ErrorInfo {
-  std::string what;   // one line, no full stop needed
+  std::string what;   // one line, without a full stop
   std::string where;  // file:line, key path, tensor name, sample id
   std::string found;
   std::string expected;
-  std::string next;  // what the user can do
+  std::string next;  // the advice to the user
 };
 
 class Error : public std::runtime_error {

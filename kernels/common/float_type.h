@@ -1,10 +1,10 @@
-// The float types kernels take, as values of one enum, and their conversion on the host for
-// references. No CUDA header needed.
+// The float types that kernels accept, as an enum, and their conversion on the host for references.
+// Needs no CUDA header.
 #pragma once
 #include <cstdint>
 #include <cstring>
 
-struct CUstream_st;  // cudaStream_t is a pointer to it
+struct CUstream_st;  // cudaStream_t is a pointer to this struct
 
 namespace lft {
 
@@ -24,7 +24,7 @@ inline uint32_t float_to_bits(float value) {
   return bits;
 }
 
-/// Element `index` of an array of `type`, widened exactly.
+/// Element `index` of an array of `type`, converted exactly.
 inline float load_float(FloatType type, const void* data, int64_t index) {
   if (type == FloatType::kF32) return static_cast<const float*>(data)[index];
   const uint32_t bits = static_cast<const uint16_t*>(data)[index];
@@ -34,7 +34,7 @@ inline float load_float(FloatType type, const void* data, int64_t index) {
   if (exponent == 31) return bits_to_float(sign | 0x7F800000u | (mantissa << 13));
   if (exponent != 0) return bits_to_float(sign | ((exponent + 112) << 23) | (mantissa << 13));
   const float magnitude =
-      static_cast<float>(mantissa) * 5.9604644775390625e-8f;  // 2^-24: a denormal
+      static_cast<float>(mantissa) * 5.9604644775390625e-8f;  // 2^-24: a subnormal
   return sign != 0 ? -magnitude : magnitude;
 }
 
@@ -60,7 +60,7 @@ inline void store_float(FloatType type, void* data, int64_t index, float value) 
   } else if (magnitude >= 0x38800000u) {  // normal
     *to = static_cast<uint16_t>(
         sign | ((magnitude - 0x38000000u + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13));
-  } else {  // denormal: adding 0.5 lets the float unit round to multiples of 2^-24
+  } else {  // subnormal: adding 0.5 makes the float unit round to multiples of 2^-24
     *to = static_cast<uint16_t>(sign |
                                 (float_to_bits(bits_to_float(magnitude) + 0.5f) - 0x3F000000u));
   }

@@ -1,4 +1,4 @@
-// LFT_HOST_DEVICE: an inline function that both the host's compiler and a kernel can use.
+// LFT_HOST_DEVICE marks an inline function for both the host compiler and kernels.
 #pragma once
 
 #ifdef __CUDACC__

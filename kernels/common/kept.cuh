@@ -1,4 +1,4 @@
-// What dropout leaves of an element, on the device.
+// The result of dropout for an element, on the device.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -6,12 +6,12 @@
 
 namespace lft {
 
-constexpr int kDraws = 8;  // elements of one Philox block
+constexpr int kDraws = 8;  // elements per Philox block
 
-/// Element i of the block's kDraws: x * scale where its 16 bits are at least `threshold`, or 0.
+/// Element i of the block's kDraws: x * scale if its 16 bits are at least `threshold`, else 0.
 __device__ inline float kept(const PhiloxBlock& bits, int i, float x, uint32_t threshold,
                              float scale) {
-  // The draw in the upper half of a word: what is below it cannot take it over the threshold.
+  // Compares a draw in the upper half of a word; the lower bits cannot change the result.
   const uint32_t draw = i % 2 == 0 ? bits.word[i / 2] << 16 : bits.word[i / 2];
   const float scaled = __fmul_rn(x, scale);
   return draw >= threshold << 16 ? scaled : 0.f;

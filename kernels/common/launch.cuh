@@ -1,12 +1,12 @@
-// The one place where a kernel is launched.
+// The only place where kernels are launched.
 #pragma once
 #include "kernels/common/float_type.h"
 #include "kernels/common/launch.h"
 
 namespace lft {
 
-/// kernel(arguments...) on `blocks` blocks of `threads`, asynchronous. Throws as check_cuda does
-/// when the launch fails.
+/// kernel(arguments...) on `blocks` blocks of `threads`, asynchronous. Throws like check_cuda if
+/// the launch fails.
 template <class... Parameters, class... Arguments>
 void launch(const char* what, void (*kernel)(Parameters...), unsigned blocks, unsigned threads,
             Stream stream, const Arguments&... arguments) {

@@ -1,5 +1,5 @@
-// Checks and sizes around a kernel launch. Device code's side of errors: every launcher ends in
-// check_cuda(cudaGetLastError(), ...).
+// Checks and sizes for kernel launches. Every launcher ends with check_cuda(cudaGetLastError(),
+// ...).
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -21,7 +21,7 @@ inline void check_cuda(cudaError_t status, const char* what) {
                .next = memory ? "lower train.batch_size, or free the GPU of other programs" : ""});
 }
 
-/// Blocks for `items`, bounded so that a grid-stride loop takes the rest.
+/// Blocks for `items`, limited; a grid-stride loop processes the rest.
 inline unsigned grid_size(int64_t items, int64_t per_block, int64_t most = 4096) {
   const int64_t blocks = (items + per_block - 1) / per_block;
   return static_cast<unsigned>(blocks < 1 ? 1 : blocks > most ? most : blocks);

@@ -1,4 +1,4 @@
-// Where a module is, which lft opens at run time: it is linked to libraries that not every machine
+// Locates modules that lft opens at run time, since they link libraries that not every machine
 // has.
 #pragma once
 #include <filesystem>
@@ -7,8 +7,8 @@
 
 namespace lft {
 
-/// Of a file that the build makes: next to the program, where both are installed to, or in the
-/// build folder of a test's program. Next to the program where there is none.
+/// The path of a file from the build: next to the program, where both are installed, or in the
+/// build folder of a test program. Next to the program if the file does not exist.
 inline std::string module_path(const std::string& file) {
   std::error_code none;
   const std::filesystem::path folder =

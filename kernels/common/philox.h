@@ -1,6 +1,6 @@
-// Philox4x32-10 (Salmon et al. 2011), the counter-based generator behind dropout masks and adapter
-// initialisation. Host and device. A draw is a pure function of (seed, stream, index): nothing is
-// kept between draws, so order and thread count cannot change it.
+// Philox4x32-10 (Salmon et al. 2011), the counter-based generator for dropout masks and adapter
+// initialisation. Host and device. A draw is a pure function of (seed, stream, index): there is no
+// state between draws, so order and thread count cannot change it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@
 #define LFT_UNROLL_10 _Pragma("unroll 10")
 #else
 #define LFT_UNROLL_10 \
-  _Pragma("GCC unroll 10")  // without it the loop over blocks does not vectorise
+  _Pragma("GCC unroll 10")  // without it the loop over blocks is not vectorised
 #endif
 
 namespace lft {
@@ -22,7 +22,7 @@ struct PhiloxBlock {
 
 LFT_HOST_DEVICE uint64_t wide_product(uint32_t a, uint32_t b) {
 #ifdef __CUDA_ARCH__
-  // One instruction: of a * b in 64 bits nvcc makes two.
+  // One instruction; nvcc compiles a 64-bit product to two.
   return uint64_t{__umulhi(a, b)} << 32 | a * b;
 #else
   return uint64_t{a} * b;
@@ -51,14 +51,14 @@ LFT_HOST_DEVICE PhiloxBlock philox_block(uint64_t seed, uint64_t stream, uint64_
                        static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
 }
 
-/// Spreads every input bit over the result (the finaliser of splitmix64).
+/// Mixes every input bit into the whole result (the finaliser of splitmix64).
 inline uint64_t philox_mix(uint64_t value) {
   value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
   value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
   return value ^ (value >> 31);
 }
 
-/// The stream of a name at a step: FNV-1a of the name, then step and micro-batch mixed in.
+/// The stream of a name at a step: FNV-1a of the name, mixed with step and micro-batch.
 inline uint64_t philox_stream(const char* name, size_t length, uint64_t step,
                               uint64_t micro_batch) {
   uint64_t hash = 0xCBF29CE484222325u;

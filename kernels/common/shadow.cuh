@@ -1,4 +1,4 @@
-// write_shadow() on the device, a pack of elements at a time.
+// write_shadow() on the device for a pack of elements.
 #pragma once
 #include "kernels/common/shadow.h"
 #include "kernels/common/vector.cuh"
@@ -15,7 +15,7 @@ __device__ void store_scaled(T* data, int64_t first, const Pack<float, kWidth>& 
   copy.store(to, live, Pack<T, kWidth>::aligned(to));
 }
 
-/// Elements first .. first + live - 1.
+/// Writes elements first .. first + live - 1.
 template <int kWidth>
 __device__ void write_shadow(const ShadowPlace& place, int64_t first, const Pack<float, kWidth>& x,
                              int live) {

@@ -1,11 +1,11 @@
-// Where an op that writes float32 numbers also leaves a 16-bit copy of them.
+// The 16-bit copy that an op writes in addition to its float32 output.
 #pragma once
 #include "kernels/common/float_type.h"
 
 namespace lft {
 
-/// Element i of the copy is type(x_i * scale), the product rounded to float32 first. data: as many
-/// elements as x has, aligned as their type demands; null: there is no copy.
+/// Element i of the copy is type(x_i * scale); the product is rounded to float32 first. data: as
+/// many elements as x, aligned for their type; null: no copy.
 struct ShadowPlace {
   void* data = nullptr;
   float scale = 1;

@@ -1,5 +1,5 @@
-// From the FloatType of a call to the element types of a kernel, and sums over warps and blocks in
-// a fixed order.
+// Dispatch from the FloatType of a call to the element types of a kernel, and warp and block sums
+// in a fixed order.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -8,7 +8,7 @@
 
 namespace lft {
 
-/// body(T{}) with T the element type of `type`.
+/// Calls body(T{}) with T the element type of `type`.
 template <class Body>
 void with_type(FloatType type, const Body& body) {
   switch (type) {
@@ -23,7 +23,7 @@ void with_type(FloatType type, const Body& body) {
 
 constexpr int kWarp = 32;
 
-/// The sum over the warp, in every lane; the order does not depend on anything.
+/// The sum over the warp, in every lane, in a fixed order.
 template <class T>
 __device__ T warp_sum(T value) {
 #pragma unroll
@@ -32,7 +32,7 @@ __device__ T warp_sum(T value) {
   return value;
 }
 
-/// The sum over a block of kThreads, in every thread. All threads call it.
+/// The sum over a block of kThreads, in every thread. All threads must call it.
 template <int kThreads, class T>
 __device__ T block_sum(T value) {
   constexpr int kWarps = kThreads / kWarp;

@@ -1,5 +1,5 @@
-// 16-byte loads and stores of any float type on the device, with the tail and the unaligned case
-// taken element by element.
+// 16-byte loads and stores of any float type on the device; the tail and unaligned data are
+// processed element by element.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -10,18 +10,18 @@
 
 namespace lft {
 
-/// The bytes that one instruction moves at most.
+/// The most bytes that one instruction moves.
 constexpr int kVectorBytes = 16;
 
-/// Elements of T in kVectorBytes.
+/// Number of elements of T in kVectorBytes.
 template <class T>
 constexpr int kVectorWidth = kVectorBytes / int(sizeof(T));
 
-/// What a pack of so many bytes is aligned to.
+/// The alignment of a pack of this many bytes.
 constexpr int pack_alignment(int bytes) { return bytes < kVectorBytes ? bytes : kVectorBytes; }
 
-/// Up to kWidth neighbouring elements in registers; of more than 16 bytes several vectors.
-/// `wide`: the address is aligned to the pack's bytes, or to 16 where it has more.
+/// Up to kWidth adjacent elements in registers; more than 16 bytes are several vectors. `wide`: the
+/// address is aligned to the pack's size, or to 16 bytes for a larger pack.
 template <class T, int kWidth>
 struct alignas(pack_alignment(kWidth* int(sizeof(T)))) Pack {
   T value[kWidth];
@@ -31,8 +31,8 @@ struct alignas(pack_alignment(kWidth* int(sizeof(T)))) Pack {
     return at % alignof(Pack) == 0;
   }
 
-  /// Element i, widened. Of bfloat16 it is cut out of a word of two: a thread that keeps packs for
-  /// long keeps half as many registers.
+  /// Element i as float. A bfloat16 is extracted from a word of two, so a thread that keeps packs
+  /// for long needs half the registers.
   __device__ float get(int i) const {
 #ifdef __CUDACC__
     if constexpr (std::is_same_v<T, __nv_bfloat16> && kWidth % 2 == 0) {
@@ -65,9 +65,10 @@ struct alignas(pack_alignment(kWidth* int(sizeof(T)))) Pack {
   }
 
  private:
-  // By vectors: nvcc then keeps words, not elements, in registers; and of an assignment it may make
-  // narrow stores.
+  // As vectors, so that nvcc keeps words in registers instead of elements; an assignment could
+  // become narrow stores.
   static constexpr int kVectors = kWidth * int(sizeof(T)) / kVectorBytes;  // 0: narrower than one
+                                                                           // vector
 
   __device__ void load_whole(const T* from) {
 #ifdef __CUDACC__
@@ -102,7 +103,7 @@ struct alignas(pack_alignment(kWidth* int(sizeof(T)))) Pack {
   }
 };
 
-/// p, known to be in device memory: of a pointer that was itself read from memory nvcc cannot tell.
+/// p, marked as global memory: nvcc cannot infer this for a pointer that was loaded from memory.
 template <class T>
 __device__ T* in_global_memory(T* p) {
 #ifdef __CUDACC__
@@ -111,7 +112,7 @@ __device__ T* in_global_memory(T* p) {
   return p;
 }
 
-/// Whether packs of kWidth may be read and written at each of these addresses; null is aligned.
+/// Whether packs of kWidth can be read and written at each of these addresses; null is aligned.
 template <int kWidth, class... T>
 bool all_aligned(const T*... arrays) {
   return (Pack<T, kWidth>::aligned(arrays) && ...);

@@ -1,5 +1,5 @@
-// cuDNN's attention over packed sequences, through its graph API: plans are built once a shape and
-// kept, which LibTorch's own call of it does not do.
+// cuDNN's attention over packed sequences, through its graph API: plans are built once per shape
+// and cached, unlike in LibTorch's cuDNN call.
 #include "kernels/cudnn_module/module.h"
 
 #include <cuda_runtime_api.h>
@@ -20,7 +20,7 @@ namespace {
 namespace fe = cudnn_frontend;
 using TensorPtr = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-/// Names of tensors in a plan.
+/// Ids of the tensors in a plan.
 enum Uid : int64_t {
   kQ = 1,
   kK,
@@ -36,7 +36,7 @@ enum Uid : int64_t {
   kLengths
 };
 
-/// A graph with what its tensors have in common.
+/// A graph with the common properties of its tensors.
 class GraphBuilder {
  public:
   explicit GraphBuilder(const AttentionShape& shape) : shape_(shape) {
@@ -50,7 +50,7 @@ class GraphBuilder {
     lengths = numbers("lengths", kLengths, shape.sequences);
   }
 
-  /// [t, heads, e] of packed sequences, as an input.
+  /// An input [t, heads, e] of packed sequences.
   TensorPtr packed(const char* name, Uid uid, bool of_q) {
     const TensorPtr tensor = graph->tensor(fe::graph::Tensor_attributes().set_name(name));
     lay_out(tensor, uid, of_q);
@@ -145,8 +145,8 @@ std::shared_ptr<fe::graph::Graph> backward_graph(const AttentionShape& shape) {
   return builder.graph;
 }
 
-/// One a thread and device: cuDNN lets no two threads use one at the same time. Never destroyed,
-/// since CUDA may be gone by then.
+/// One per thread and device: two threads cannot use one at the same time. Never destroyed, since
+/// CUDA may be shut down before.
 cudnnHandle_t handle_of(int device) {
   thread_local std::map<int, cudnnHandle_t> handles;
   cudnnHandle_t& handle = handles[device];
@@ -155,7 +155,7 @@ cudnnHandle_t handle_of(int device) {
 }
 
 struct Plan {
-  std::shared_ptr<fe::graph::Graph> graph;  // null: there is none
+  std::shared_ptr<fe::graph::Graph> graph;  // null: no plan
   int64_t workspace = -1;
 };
 
@@ -192,7 +192,7 @@ class Attention final : public CudnnAttention {
   }
 
  private:
-  /// No run has more shapes than this; beyond them there are no plans.
+  /// Maximum number of cached shapes, above that of any run; further shapes get no plan.
   static constexpr size_t kMostPlans = 128;
   using Key = std::tuple<int, bool, AttentionShape>;  // device, backward
 
@@ -233,8 +233,9 @@ class Attention final : public CudnnAttention {
 }  // namespace
 }  // namespace lft
 
-/// What cuDNN does for this process.
+/// The interface to cuDNN for this process.
 extern "C" __attribute__((visibility("default"))) lft::CudnnAttention* lft_open_cudnn_attention() {
-  static auto* const attention = new lft::Attention;  // never destroyed: CUDA may be gone by then
+  static auto* const attention = new lft::Attention;  // never destroyed: CUDA may be shut down
+                                                      // before
   return attention;
 }

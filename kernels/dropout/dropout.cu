@@ -9,8 +9,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// A thread takes a Philox block: one vector of a narrow type, two of float32. Every element stands
-// alone, so the result does not depend on the launch shape; a thread reads its elements before it
+// One Philox block per thread: one vector of a narrow type, two of float32. Elements are
+// independent: the launch shape does not affect the result. A thread reads its elements before it
 // writes them, so y may be x.
 template <class T, bool kAdd>
 __global__ void __launch_bounds__(kThreads)

@@ -11,13 +11,13 @@ struct DropoutArgs {
   uint32_t threshold = 0;               // drop probability times 65536, at most 65535
   float scale = 1;                      // 65536 / (65536 - threshold)
   bool add = false;                     // y += instead of y =
-  const uint64_t* stream_at = nullptr;  // not null: where the kernel finds `stream` (device memory)
+  const uint64_t* stream_at = nullptr;  // not null: `stream` is read from here (device memory)
 };
 
-/// The definition of correct.
+/// Reference implementation.
 void dropout_ref(FloatType type, const void* x, void* y, int64_t n, const DropoutArgs& args);
-/// The same on the GPU, asynchronous, bit-reproducible. Built with CUDA only. Throws kInternal when
-/// the launch fails.
+/// The same on the GPU, asynchronous, bit-reproducible. Only in builds with CUDA. Throws kInternal
+/// if the launch fails.
 void dropout(FloatType type, const void* x, void* y, int64_t n, const DropoutArgs& args,
              Stream stream);
 

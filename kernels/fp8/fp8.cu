@@ -7,9 +7,9 @@ namespace lft {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWidth = 8;  // elements a thread takes at a time: 16 bytes of the narrow types
+constexpr int kWidth = 8;  // elements per thread and access: 16 bytes of the narrow types
 
-/// The largest value over the block, in every thread. All threads call it.
+/// The largest value in the block, in every thread. All threads must call it.
 __device__ uint32_t block_most(uint32_t value) {
   constexpr int kWarps = kThreads / kWarp;
   __shared__ uint32_t mosts[kWarps];
@@ -27,7 +27,7 @@ __device__ uint32_t block_most(uint32_t value) {
   return most;
 }
 
-// A block a row. The row is read twice; the second time it comes from the caches.
+// One block per row. The row is read twice, the second time from the caches.
 template <class T>
 __global__ void __launch_bounds__(kThreads) quantize_kernel(Fp8Rows rows, const T* x, bool wide) {
   for (int64_t row = blockIdx.x; row < rows.rows; row += gridDim.x) {

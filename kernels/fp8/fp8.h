@@ -1,5 +1,5 @@
-// Rows of numbers in float8_e4m3fn (OCP FP8: four bits of exponent, three of fraction, no
-// infinities, 448 at most) with one scale a row.
+// Rows of numbers in float8_e4m3fn (OCP FP8: four exponent bits, three fraction bits, no
+// infinities, maximum 448) with one scale per row.
 #pragma once
 #include <cstring>
 
@@ -10,11 +10,11 @@ namespace lft {
 
 constexpr float kFp8Most = 448;
 constexpr float kFp8LeastRow =
-    0x1p-100f;  // a row of smaller numbers is scaled as if this were its largest magnitude
+    0x1p-100f;  // the minimum magnitude that the scale of a row is computed from
 constexpr uint8_t kFp8Nan = 0x7F;
 
-/// The code of the number next to x; half-way: the even one; +-448 for finite numbers beyond it;
-/// NaN for what is not finite.
+/// The code of the number nearest to x, ties to even; +-448 for larger finite numbers; NaN for
+/// non-finite ones.
 LFT_HOST_DEVICE uint8_t to_e4m3(float x) {
   uint32_t bits, rounded;
   memcpy(&bits, &x, sizeof bits);
@@ -24,14 +24,14 @@ LFT_HOST_DEVICE uint8_t to_e4m3(float x) {
   if (magnitude >= 0x3C800000u)
     return static_cast<uint8_t>(
         sign | ((magnitude - 0x3C000000u + 0x7FFFFu + ((magnitude >> 20) & 1u)) >> 20));
-  float absolute;  // below 2^-6 the codes are multiples of 2^-9, as are the numbers next to 2^14
+  float absolute;  // below 2^-6 codes are multiples of 2^-9, as are floats near 2^14
   memcpy(&absolute, &magnitude, sizeof absolute);
   absolute += 16384.0f;
   memcpy(&rounded, &absolute, sizeof rounded);
   return static_cast<uint8_t>(sign | (rounded - 0x46800000u));
 }
 
-/// Exact.
+/// The exact value of a code.
 LFT_HOST_DEVICE float from_e4m3(uint8_t code) {
   const uint32_t exponent = (code >> 3) & 15u, fraction = code & 7u;
   if (exponent == 0) {
@@ -46,8 +46,8 @@ LFT_HOST_DEVICE float from_e4m3(uint8_t code) {
   return value;
 }
 
-/// What one row's codes are made and read with. `most`: the bits of its largest magnitude (a NaN's
-/// are above infinity's).
+/// The factors for quantizing and dequantizing one row. `most`: the bits of its largest magnitude
+/// (those of a NaN are above infinity's).
 struct Fp8RowScale {
   float up, scale;  // code = to_e4m3(x * up), x is about from_e4m3(code) * scale
 };
@@ -71,10 +71,10 @@ struct Fp8Rows {
 };
 
 /// A row of zeros has codes 0 and the scale of kFp8LeastRow; a row with a NaN or an infinity has
-/// the scale NaN and the codes of NaN, so that no product of it is finite. Each operation is
-/// rounded to float32.
+/// scale NaN and NaN codes, so that all its products are non-finite. Each operation is rounded to
+/// float32.
 void fp8_quantize_rows_ref(const Fp8Rows& rows);
-/// The same bits on the GPU, asynchronous. Built with CUDA only. Throws kInternal when the launch
+/// The same bits on the GPU, asynchronous. Only in builds with CUDA. Throws kInternal if the launch
 /// fails.
 void fp8_quantize_rows(const Fp8Rows& rows, Stream stream);
 

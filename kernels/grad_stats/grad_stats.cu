@@ -12,18 +12,18 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
 
 // ------------------------------------------------------------------------------------------------
-// One chunk by one block. A thread adds up its elements in their order, and which those are does
-// not depend on the alignment: neither does the sum.
+// One block per chunk. A thread sums its elements in order, and their assignment to threads does
+// not depend on the alignment, so the sum does not either.
 
-/// Loads that are on their way together.
+/// Loads that are in flight together.
 constexpr int kLoads = 4;
 
-/// Unscales a pack and adds its squares to `sum`. True where the pack has to be stored.
+/// Unscales a pack and adds its squares to `sum`. True if the pack must be stored.
 template <class T, int kWidth>
 __device__ bool add_squares(Pack<T, kWidth>& pack, float inv_scale, double& sum) {
   const bool unscale = inv_scale != 1.f;
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) {  // beyond the chunk: zeros, which add nothing
+  for (int i = 0; i < kWidth; ++i) {  // zeros beyond the chunk, which add nothing
     if (unscale) pack.value[i] = T(__fmul_rn(pack.get(i), inv_scale));
     const double value = pack.get(i);
     sum += value * value;  // the product of two floats is exact in double
@@ -76,7 +76,8 @@ __device__ double chunk_squares(const GradTensor& tensor, const Chunk& chunk, fl
 
 __global__ void __launch_bounds__(kThreads)
     grad_stats_kernel(GradStatsArgs args, double* partials) {
-  if (blockIdx.x == 0 && threadIdx.x == 0) *args.control = {};  // the ticket of reduce_kernel, too
+  if (blockIdx.x == 0 && threadIdx.x == 0) *args.control = {};  // also resets the ticket of
+                                                                // reduce_kernel
   for (int64_t number = blockIdx.x; number < args.chunks; number += gridDim.x) {
     const Chunk chunk = find_chunk(args.tensors, args.count, number);
     const double sum =
@@ -86,10 +87,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // ------------------------------------------------------------------------------------------------
-// From the chunks' sums to the tensors', a warp each, and by the last block to finish to all.
+// Reduces the chunks' sums to the tensors', one warp each; the last block to finish sums all.
 
-/// True in all threads of the block that comes last. What all blocks wrote before is then visible
-/// to it through L2.
+/// True in all threads of the block that finishes last. The earlier writes of all blocks are then
+/// visible to it through L2.
 __device__ bool is_last_block(uint32_t* ticket) {
   __shared__ bool last;
   __threadfence();
@@ -108,12 +109,12 @@ __device__ void reduce_tensors(const GradStatsArgs& args) {
   int bad = INT_MAX;
 #pragma unroll 4
   for (int64_t t = threadIdx.x; t < args.count; t += kThreads) {
-    const double square = __ldcg(args.squares + t);  // not through this SM's L1
+    const double square = __ldcg(args.squares + t);  // bypasses this SM's L1
     if (!isfinite(square) && bad == INT_MAX) bad = int(t);
     sum += square;
   }
   if (bad != INT_MAX) atomicMin(&first_bad, bad);
-  const double squared_norm = block_sum<kThreads>(sum);  // its barriers also close the atomicMin
+  const double squared_norm = block_sum<kThreads>(sum);  // its barriers also order the atomicMin
   if (threadIdx.x == 0)
     decide(*args.control, squared_norm, first_bad == INT_MAX ? -1 : first_bad, args.loss,
            args.max_norm);

@@ -7,7 +7,7 @@ namespace lft {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWidth = 8;  // weights a thread takes: 4 bytes of codes, all of one block
+constexpr int kWidth = 8;  // weights per thread: 4 bytes of codes, all of one block
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)

@@ -1,15 +1,15 @@
-// NF4 storage of frozen weights with double quantisation (Dettmers et al. 2023, "QLoRA"), bit for
-// bit as bitsandbytes lays it out: 4-bit codes of the normal distribution's quantiles, one scale
-// for 64 neighbouring weights, the scales themselves in 8 bits.
+// NF4 storage of frozen weights with double quantization (Dettmers et al. 2023, "QLoRA"), bitwise
+// in bitsandbytes' layout: 4-bit codes for quantiles of the normal distribution, one scale per 64
+// adjacent weights, the scales in 8 bits.
 #pragma once
 #include "kernels/adamw8/adamw8.h"
 
 namespace lft {
 
 constexpr int64_t kNf4Block = 64;        // weights that share a scale
-constexpr int64_t kNf4ScaleBlock = 256;  // scales that share a scale of theirs
+constexpr int64_t kNf4ScaleBlock = 256;  // scales that share a second-level scale
 
-/// The 16 values of a code, ascending from -1 to 1; value 7 is 0.
+/// The 16 code values, ascending from -1 to 1; value 7 is 0.
 struct Nf4Map {
   float value[16];
 };
@@ -32,22 +32,22 @@ struct Nf4Weight {
   float scale_offset = 0;                            // the mean of all scales
 };
 
-/// w as codes, on the host, in two parts; w is finite. Blocks first .. first + n - 1: a weight
-/// takes the value next to w / scale (half-way: the lower one) of its block's exact scale, which
-/// goes to scales [nf4_blocks]. Blocks may be quantised at the same time.
+/// Quantizes finite w on the host, in two parts. For blocks first .. first + n - 1: a weight gets
+/// the value nearest to w / scale (of two equally near ones, the lower) with its block's exact
+/// scale, which is written to scales [nf4_blocks]. Blocks may be quantized concurrently.
 void nf4_quantize_blocks(const float* w, int64_t first, int64_t n, float* scales,
                          const Nf4Weight& to);
-/// After all blocks: the scales less their mean, quantised as 8-bit moments are, 256 at a time.
+/// After all blocks: the scales minus their mean, quantized like 8-bit moments, 256 at a time.
 void nf4_quantize_scales(const float* scales, Nf4Weight& to);
 
 /// Weights first .. first + count - 1; first is a multiple of kNf4Block.
 struct Nf4Range {
   int64_t first = 0, count = 0;
 };
-/// Those weights as `type`.
+/// These weights as `type`.
 void nf4_dequantize_ref(const Nf4Weight& from, FloatType type, Nf4Range range, void* out);
-/// The same bits on the GPU, asynchronous; scale_values: on the device. Built with CUDA only.
-/// Throws kInternal when the launch fails.
+/// The same bits on the GPU, asynchronous; scale_values: on the device. Only in builds with CUDA.
+/// Throws kInternal if the launch fails.
 void nf4_dequantize(const Nf4Weight& from, const float* scale_values, FloatType type,
                     Nf4Range range, void* out, Stream stream);
 

@@ -6,7 +6,7 @@
 namespace lft {
 namespace {
 
-/// Half-way points between neighbouring values, in float32.
+/// Midpoints between adjacent values, in float32.
 struct Middles {
   float value[15];
 };
@@ -16,7 +16,7 @@ Middles middles() {
   return result;
 }
 
-/// How many half-way points lie below x: no branch to guess wrong.
+/// The number of midpoints below x, computed without branches.
 int nearest_nf4(const Middles& middle, float x) {
   int code = 0;
   for (const float border : middle.value) code += x > border ? 1 : 0;
@@ -75,7 +75,7 @@ void nf4_dequantize_ref(const Nf4Weight& from, FloatType type, Nf4Range range, v
     const int64_t block = i / kNf4Block;
     const volatile float product =
         scale_values[from.scale_codes[block]] * from.scale_absmax[block / kNf4ScaleBlock];
-    const volatile float scale = product + from.scale_offset;  // no fused multiply-add
+    const volatile float scale = product + from.scale_offset;  // prevents a fused multiply-add
     const int code = i % 2 == 0 ? from.codes[i / 2] >> 4 : from.codes[i / 2] & 15;
     store_float(type, out, i - range.first, nf4_map().value[code] * scale);
   }

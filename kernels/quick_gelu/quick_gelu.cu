@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Every element stands alone: the result does not depend on the launch shape.
+// Elements are independent: the launch shape does not affect the result.
 template <class T>
 __global__ void __launch_bounds__(kThreads) forward_kernel(const T* x, T* y, int64_t n, bool wide) {
   constexpr int kWidth = kVectorWidth<T>;

@@ -6,19 +6,19 @@
 namespace lft {
 namespace {
 
-constexpr int kWidth = 8;  // elements a thread takes at a time: 16 bytes of the narrow types
+constexpr int kWidth = 8;  // elements per thread and access: 16 bytes of the narrow types
 
 // ------------------------------------------------------------------------------------------------
-// Which thread takes which elements, and in which order a row is added up: it depends on `cols`
-// alone, neither on the alignment nor on the rows next to it.
+// The assignment of elements to threads and the order of a row's sum depend on `cols` only, not on
+// the alignment or on other rows.
 
-constexpr int kPacks = 2;           // packs of each array that a thread holds in registers
-constexpr int kMostThreads = 512;   // of a row, and of a block
-constexpr int kUsualThreads = 256;  // of a block of narrow rows
+constexpr int kPacks = 2;           // packs of each array in a thread's registers
+constexpr int kMostThreads = 512;   // per row, and per block
+constexpr int kUsualThreads = 256;  // per block of narrow rows
 constexpr int64_t kMostHeld = kMostThreads * kPacks * kWidth;  // columns
 
-/// `lanes` threads a row: a power of two, or of wide rows whole warps. `rows` rows a block; thread
-/// t belongs to row t >> shift of them.
+/// `lanes` threads per row: a power of two, or whole warps for wide rows. `rows` rows per block;
+/// thread t belongs to row t >> shift.
 struct Shape {
   int lanes, rows, shift;
   float inverse_cols;
@@ -34,9 +34,9 @@ Shape shape_of(int64_t cols) {
   return {(needed + kWarp - 1) / kWarp * kWarp, 1, 10, inverse};  // no block has 2^10 threads
 }
 
-/// A thread's place: pack p of its row begins at column(p).
+/// A thread's position: pack p of its row begins at column(p).
 struct Place {
-  int64_t row, first, cols;  // first: the row's first element
+  int64_t row, first, cols;  // first: index of the row's first element
   int lane, lanes, row_of_block;
   bool in;  // false: beyond the last row
 
@@ -52,7 +52,7 @@ struct Place {
   __device__ int64_t column(int pack) const { return (int64_t(pack) * lanes + lane) * kWidth; }
 };
 
-/// The sum over the threads of each row, in all of them. The whole block calls it, once.
+/// The sum over the threads of each row, in all of them. The whole block must call it, once.
 __device__ float row_sum(float value, const Place& place) {
 #pragma unroll
   for (int offset = kWarp / 2; offset > 0; offset /= 2) {
@@ -98,7 +98,7 @@ __device__ float dot(const Pack<X, kWidth>& x, const Pack<Y, kWidth>& dy,
   return sum;
 }
 
-/// x becomes dx; `beside` is dsum where there is one.
+/// x becomes dx; `beside` is dsum if given.
 template <class X, class Y, class W>
 __device__ void turn_to_dx(Pack<X, kWidth>& x, const Pack<Y, kWidth>& dy, const Pack<W, kWidth>& w,
                            const Pack<X, kWidth>& beside, bool has_beside, float rstd,
@@ -119,8 +119,8 @@ __device__ float shrink_of(float dot, float rstd, Shape shape) {
 }
 
 // ------------------------------------------------------------------------------------------------
-// Aligned rows that the registers of their threads hold: each array is read once, and all that a
-// thread reads is on its way before it waits for any.
+// Aligned rows that fit into the registers of their threads: each array is read once, and all loads
+// of a thread are issued before the first is waited for.
 
 /// A thread's packs of one array.
 template <class T>
@@ -140,7 +140,7 @@ struct Held {
   }
 
  private:
-  static __device__ int live(const Place& place, int pack) {  // all of a pack, or nothing
+  static __device__ int live(const Place& place, int pack) {  // all of a pack, or 0
     return place.in && place.column(pack) < place.cols ? kWidth : 0;
   }
 };
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kMostThreads)
     total += squares(s.pack[p]);
   }
   if (delta != nullptr) s.store(sum + place.first, place);
-  w.load(static_cast<const W*>(args.w), place);  // from the caches, while the row is added up
+  w.load(static_cast<const W*>(args.w), place);  // from the caches, while the row is summed
   const float rstd = rstd_of(row_sum(total, place), shape, args.eps);
   if (place.in && place.lane == 0) args.rstd[place.row] = rstd;
   Held<Y> out;
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kMostThreads)
   out.store(y + place.first, place);
 }
 
-/// Blocks of the largest size that an SM shall hold: two leave a thread 64 registers, which do for
+/// Resident blocks of the largest size per SM: two leave a thread 64 registers, enough for
 /// bfloat16.
 template <class... T>
 constexpr int kBlocks = (std::is_same_v<T, __nv_bfloat16> && ...) ? 2 : 1;
@@ -197,9 +197,9 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<X, Y, W>)
 }
 
 // ------------------------------------------------------------------------------------------------
-// Rows of any width and alignment: they are read twice; the second time they come from the caches.
+// Rows of any width and alignment: they are read twice, the second time from the caches.
 
-/// How many elements of pack p there are.
+/// The number of elements of pack p.
 __device__ int live_of(const Place& place, int pack) {
   const int64_t left = place.in ? place.cols - place.column(pack) : 0;
   return left < 0 ? 0 : left < kWidth ? int(left) : kWidth;
@@ -226,7 +226,7 @@ __global__ void __launch_bounds__(kMostThreads)
   }
   const float rstd = rstd_of(row_sum(total, place), shape, args.eps);
   if (place.in && place.lane == 0) args.rstd[place.row] = rstd;
-  if (delta != nullptr) from = sum + place.first;  // each thread reads back what it wrote itself
+  if (delta != nullptr) from = sum + place.first;  // each thread reads what it wrote itself
   for (int p = 0; live_of(place, p) > 0; ++p) {
     const int live = live_of(place, p);
     const int64_t at = place.column(p);
@@ -272,8 +272,8 @@ __global__ void __launch_bounds__(kMostThreads)
 
 // ------------------------------------------------------------------------------------------------
 
-/// Whether every row of the arrays may be read in packs: a property of the call, so all threads
-/// take one way. Null is aligned.
+/// Whether every row of the arrays can be read in packs. This is a property of the call, so all
+/// threads take the same path. Null is aligned.
 template <class X, class Y, class W>
 bool rows_aligned(const RmsNormArgs& args, const X* beside, const X* out, const Y* y) {
   return args.cols % kWidth == 0 &&
@@ -281,11 +281,12 @@ bool rows_aligned(const RmsNormArgs& args, const X* beside, const X* out, const 
                              out, y);
 }
 
-/// held(args, shape, arrays...) where it takes the rows, or else any(args, shape, arrays..., wide).
+/// Calls held(args, shape, arrays...) if it supports the rows, else any(args, shape, arrays...,
+/// wide).
 template <class HeldKernel, class AnyKernel, class... Arrays>
 void launch_rows(const char* what, HeldKernel held, AnyKernel any, Stream stream,
                  const RmsNormArgs& args, bool wide, const Arrays&... arrays) {
-  constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;  // of more rows than a memory holds
+  constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;  // more rows than fit into memory
   const Shape shape = shape_of(args.cols);
   const unsigned blocks = grid_size(args.rows, shape.rows, kMostBlocks);
   const unsigned threads = unsigned(shape.lanes * shape.rows);
@@ -296,7 +297,7 @@ void launch_rows(const char* what, HeldKernel held, AnyKernel any, Stream stream
   }
 }
 
-/// body(X{}, Y{}, W{}) for the types of the call; FP16 goes with FP16 only.
+/// Calls body(X{}, Y{}, W{}) for the types of the call; FP16 is only combined with FP16.
 template <class Body>
 void with_types(const RmsNormArgs& args, const Body& body) {
   with_type(args.x_type, [&](auto x) {

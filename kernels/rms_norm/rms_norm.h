@@ -1,13 +1,13 @@
-// RMSNorm (Zhang and Sennrich 2019) over rows, with the residual sum in front of it in the same
+// RMSNorm (Zhang and Sennrich 2019) over rows, with an optional residual sum before it in the same
 // pass.
 #pragma once
 #include "kernels/common/float_type.h"
 
 namespace lft {
 
-/// Rows of `cols` elements, without gaps. x, delta, sum and dx have x_type; y and dy y_type; w
-/// [cols] w_type; rstd [rows] is float32. Types: FP16 goes with FP16 only; FP32 and BF16 in any
-/// mixture; w is free.
+/// Rows of `cols` elements, without gaps. x, delta, sum and dx have x_type; y and dy have y_type; w
+/// [cols] has w_type; rstd [rows] is float32. FP16 is only combined with FP16; FP32 and BF16 in any
+/// mixture; any w_type.
 struct RmsNormArgs {
   int64_t rows = 0, cols = 0;
   float eps = 1e-5f;
@@ -21,12 +21,12 @@ struct RmsNormArgs {
 void rms_norm_ref(const RmsNormArgs& args, const void* delta, void* sum, void* y);
 void rms_norm(const RmsNormArgs& args, const void* delta, void* sum, void* y, Stream stream);
 
-/// args.x is what was normalised:  dx = [dsum +] rstd * (w dy - x rstd^2 mean(w dy x)). dsum
-/// (x_type, may be null, may be dx): the gradient that reaches the sum beside the norm.
+/// args.x is the normalised input:  dx = [dsum +] rstd * (w dy - x rstd^2 mean(w dy x)). dsum
+/// (x_type, may be null, may be dx): the gradient of the sum from its other uses.
 void rms_norm_backward_ref(const RmsNormArgs& args, const void* dy, const void* dsum, void* dx);
 void rms_norm_backward(const RmsNormArgs& args, const void* dy, const void* dsum, void* dx,
                        Stream stream);
 
 // References compute in double and round once; kernels in float32, asynchronous, bit-reproducible,
-// built with CUDA only. Launch failures are kInternal.
+// only in builds with CUDA. Launch failures are kInternal.
 }  // namespace lft

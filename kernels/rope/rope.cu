@@ -9,18 +9,18 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kWidth = 8;
 
-/// Heads that a thread takes at most: of float32 half as many, for the registers.
+/// Maximum number of heads per thread; half as many for float32, because of the registers.
 template <class T>
 constexpr int kHeads = 8 / int(sizeof(T));
 
-/// A thread's share: kWidth neighbouring pairs of several heads of a row, which turn by the same
-/// angles: heads group, group + groups, ..
+/// A thread's share: kWidth adjacent pairs in several heads of a row, rotated by the same angles:
+/// heads group, group + groups, ..
 struct Share {
-  int64_t row, angle;    // angle: where its cosines and sines begin
-  int64_t group, first;  // first: of the pairs of a head
+  int64_t row, angle;    // angle: index of its first cosine and sine
+  int64_t group, first;  // first: index of the first pair in a head
 };
 
-/// Index: what rows * groups * packs fits; of 64 bits a division takes as long as all the rest.
+/// Index: a type for rows * groups * packs; a 64-bit division would take as long as the rest.
 template <class Index>
 __device__ Share share_of(const RopeArgs& args, Index number, Index groups, Index packs) {
   const Index head = number / packs, row = head / groups, batch = row / Index(args.positions);
@@ -51,7 +51,7 @@ __device__ void load_angle(const RopeArgs& args, int64_t angle, int live, bool w
 
 // Both halves of a head are read before either is written, so y may be x.
 
-/// With packs throughout: all heads are on their way before the first is turned.
+/// With packs only: all heads are loaded before the first is rotated.
 template <class T>
 __device__ void turn_packs(const RopeArgs& args, const Share& at, int64_t groups, const T* x,
                            T* y) {
@@ -75,7 +75,7 @@ __device__ void turn_packs(const RopeArgs& args, const Share& at, int64_t groups
   }
 }
 
-/// Whatever the alignment and the size of a head.
+/// For any alignment and head size.
 template <class T>
 __device__ void turn_elements(const RopeArgs& args, const Share& at, int64_t groups, const T* x,
                               T* y) {

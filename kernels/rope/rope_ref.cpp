@@ -12,7 +12,7 @@ void rope_ref(const RopeArgs& args, const void* x, void* y) {
                              b = load_float(args.type, x, first + args.half + i);
         const float c = args.cos[angle + i], s = args.sign * args.sin[angle + i];
         const volatile float ac = a * c, bs = b * s, bc = b * c,
-                             as = a * s;  // no fused multiply-add
+                             as = a * s;  // prevents a fused multiply-add
         store_float(args.type, y, first + i, ac - bs);
         store_float(args.type, y, first + args.half + i, bc + as);
       }

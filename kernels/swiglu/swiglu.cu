@@ -13,11 +13,11 @@ constexpr int kThreads = 256;
 template <class T>
 constexpr int kWidth = kVectorWidth<T>;
 
-/// silu(gate) * up, s = sigmoid(gate): one expression, so that every kernel here makes the same
-/// bits of it.
+/// silu(gate) * up, s = sigmoid(gate): one expression, so that all kernels here compute the same
+/// bits.
 __device__ float product(float gate, float s, float up) { return gate * s * up; }
 
-// Every element stands alone: the result does not depend on the launch shape.
+// Elements are independent: the launch shape does not affect the result.
 template <class T>
 __global__ void __launch_bounds__(kThreads) forward_kernel(SwigluInput in, T* y, bool wide) {
   const T *gate = static_cast<const T*>(in.gate), *up = static_cast<const T*>(in.up);
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(SwigluInput in, T* y,
   }
 }
 
-// A thread takes a Philox block (kernels/dropout): one vector of a narrow type, two of float32.
+// One Philox block per thread (kernels/dropout): one vector of a narrow type, two of float32.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     dropout_kernel(SwigluInput in, T* y, T* dropped, DropoutArgs args, bool wide) {
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// y: null where it is not wanted.
+// y: null if not needed.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     backward_kernel(SwigluInput in, const T* dy, T* dgate, T* dup, T* y, bool wide) {

@@ -6,7 +6,7 @@
 namespace lft {
 namespace {
 
-/// max and sum of exp(x - max) over some elements. A NaN or +inf among them makes the sum NaN.
+/// Maximum and sum of exp(x - max) over some elements. A NaN or +inf makes the sum NaN.
 struct Softmax {
   float top, sum;
 };
@@ -14,7 +14,7 @@ struct Softmax {
 __device__ Softmax merge(Softmax a, Softmax b) {
   const float top = fmaxf(a.top, b.top);
   const float left =
-      a.top == top ? a.sum : a.sum * __expf(a.top - top);  // -inf beside -inf stays 0, not NaN
+      a.top == top ? a.sum : a.sum * __expf(a.top - top);  // -inf with -inf stays 0, not NaN
   const float right = b.top == top ? b.sum : b.sum * __expf(b.top - top);
   return {top, left + right};
 }
@@ -28,7 +28,7 @@ __device__ Softmax warp_merge(Softmax mine) {
   return mine;
 }
 
-/// Over the block, in every thread, in a fixed order.
+/// Merges over the block in a fixed order; the result is in every thread.
 template <int kThreads>
 __device__ Softmax block_merge(Softmax mine) {
   __shared__ Softmax warps[kThreads / kWarp];
@@ -41,7 +41,7 @@ __device__ Softmax block_merge(Softmax mine) {
   return warp_merge(mine);
 }
 
-/// Adds the first `live` elements of a pack to those before.
+/// Adds the first `live` elements of a pack to the previous ones.
 template <class T, int kWidth>
 __device__ Softmax with_pack(Softmax mine, const Pack<T, kWidth>& pack, int live) {
   float top = mine.top;
@@ -52,12 +52,12 @@ __device__ Softmax with_pack(Softmax mine, const Pack<T, kWidth>& pack, int live
   for (int i = 0; i < kWidth; ++i) {
     const float value = pack.get(i);
     if (i < live && value != -INFINITY)
-      sum += __expf(value - top);  // inf - inf and NaN poison the sum
+      sum += __expf(value - top);  // inf - inf and NaN make the sum NaN
   }
   return {top, sum};
 }
 
-/// scale * (onehot - softmax). target: of the pack's elements, or none of them.
+/// scale * (onehot - softmax). target: an index in the pack, or outside of it.
 template <class T, int kWidth, class Index>
 __device__ void turn_to_gradient(Pack<T, kWidth>& pack, Index target, float scale,
                                  const Softmax& all) {
@@ -70,10 +70,10 @@ __device__ void turn_to_gradient(Pack<T, kWidth>& pack, Index target, float scal
 }
 
 // ------------------------------------------------------------------------------------------------
-// A block a row that its threads' registers hold: it is read once, in packs, all of them on their
-// way together.
+// One block per row that fits into its threads' registers: it is read once, in packs, with all
+// loads in flight together.
 
-constexpr int kHeld = 8;  // packs a thread
+constexpr int kHeld = 8;  // packs per thread
 
 template <class T, int kThreads>
 __global__ void __launch_bounds__(kThreads, 1024 / kThreads) held_kernel(TokenLogprobArgs args) {
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads) held_kernel(TokenLo
     const int v = (k * kThreads + int(threadIdx.x)) * kWidth;
     packs[k].load(logits + v, v < vocab ? kWidth : 0, /*wide=*/true);
   }
-  // Of the others none waits for the target before its packs are on their way.
+  // The other threads issue their loads before they wait for the target.
   const float at_target = threadIdx.x == 0 ? float(logits[int(args.targets[row])]) : 0.f;
   Softmax mine = {-INFINITY, 0.f};
 #pragma unroll
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads) held_kernel(TokenLo
     if ((k * kThreads + int(threadIdx.x)) * kWidth < vocab)
       mine = with_pack(mine, packs[k], kWidth);
   }
-  const Softmax all = block_merge<kThreads>(mine);  // its barriers also keep the target's logit
+  const Softmax all = block_merge<kThreads>(mine);  // its barriers also protect the target's logit
                                                     // until it is read
   if (threadIdx.x == 0) args.result[row] = at_target - all.top - logf(all.sum);
   if (args.scale == nullptr) return;
@@ -110,16 +110,16 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads) held_kernel(TokenLo
 }
 
 // ------------------------------------------------------------------------------------------------
-// A block a row of any size: one pass for maximum and sum, one for the gradient. That begins where
-// the first one ended, with what the caches still have.
+// One block per row of any size: one pass for maximum and sum, one for the gradient. The second
+// pass begins where the first one ended, with the cached data.
 
-constexpr int kAnyThreads = 1024, kLoads = 4;  // loads that are on their way together
+constexpr int kAnyThreads = 1024, kLoads = 4;  // loads in flight together
 
 template <class T>
 __global__ void __launch_bounds__(kAnyThreads) any_kernel(TokenLogprobArgs args, bool wide) {
   constexpr int kWidth = kVectorWidth<T>, kRow = kAnyThreads * kWidth;
   const int64_t vocab = args.vocab, in_rows = wide ? vocab / (kRow * kLoads) * kLoads : 0;
-  const int64_t rows = (vocab + kRow - 1) / kRow;  // the first in_rows whole and in packs
+  const int64_t rows = (vocab + kRow - 1) / kRow;  // the first in_rows are complete and in packs
   for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
     T* const mine_first = static_cast<T*>(args.logits) + row * vocab + threadIdx.x * kWidth;
     const int64_t target = args.targets[row];

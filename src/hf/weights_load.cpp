@@ -55,7 +55,7 @@ class StoredLayers {
 
   bool has(const std::string& name) const { return layers_.contains(name); }
   bool reads_later(const std::string& name) const { return base_.in_files && has(name); }
-  /// Whether weights are stored as codes, unlike a dense storage, which is exact.
+  /// Whether weights are quantized; random ones are then drawn in float32.
   bool codes() const { return base_.storage != ops::BaseStorage::kDense; }
   void take(const std::string& name, const at::Tensor& weight_oi) const {
     if (base_.shards) return sharded_.at(name)->take(weight_oi);

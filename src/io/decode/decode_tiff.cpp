@@ -226,7 +226,7 @@ class TiffReader {
     }
   }
 
-  /// The byte index of a sample in its row; for 16 bits the high byte, except for grey.
+  /// The value of sample `at` of a row; for 16 bits the high byte, for grey all 16 bits.
   uint32_t sample_at(const uint8_t* row, uint64_t at) const {
     if (layout_.bits == 8) return row[at];
     if (layout_.bits == 16) {
