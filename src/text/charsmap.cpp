@@ -14,7 +14,7 @@ namespace {
 enum ModelField : uint32_t { kNormalizer = 3, kDenormalizer = 5 };
 enum SpecField : uint32_t { kCharsmap = 2 };
 
-constexpr uint32_t kBlock = 256;  // units that the next byte of a key chooses from
+constexpr uint32_t kBlock = 256;  // units among which the next byte of a key selects
 
 /// A unit of a Darts-clone double array (darts.h of that library).
 struct Unit {
@@ -31,7 +31,7 @@ class Trie {
     std::memcpy(units_.data(), bytes.data(), units_.size() * sizeof(Unit));
   }
 
-  /// Walks all keys.
+  /// Visits all keys; returns the first error.
   std::string fault() const {
     std::vector<bool> seen(units_.size(), false);
     std::vector<uint32_t> bases = {units_.empty() ? 0 : units_[0].offset()};
@@ -54,10 +54,10 @@ class Trie {
 
  private:
   std::vector<Unit> units_;
-  size_t texts_;  // bytes of all replacements, which values are places in
+  size_t texts_;  // total bytes of the replacements, to which values are offsets
 };
 
-/// The size of the trie, the trie, and the replacements, each with a NUL after it.
+/// Checks a map: the size of the trie, the trie, and the replacements, each NUL-terminated.
 std::string fault_of(std::string_view charsmap) {
   uint32_t size = 0;
   if (charsmap.empty()) return {};

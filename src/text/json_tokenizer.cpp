@@ -151,7 +151,7 @@ std::vector<Token> JsonTokenizer::encode_with_plain(std::string_view text,
         add_token(normal, inner);
       } else if (inner.end - inner.begin == normal.text.size()) {
         encode_text(std::move(normal), out);
-        break;  // there is no other
+        break;  // there is no other kind
       } else {
         encode_text(normal.slice(inner.begin, inner.end), out);
       }

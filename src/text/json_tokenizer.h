@@ -39,7 +39,7 @@ class JsonTokenizer : public Tokenizer {
   Vocabulary vocabulary_;
   std::vector<int64_t> before_, behind_;  // ids that the template adds around the text
   std::unordered_map<int64_t, std::string>
-      normalized_names_;  // by id: added tokens looked for in another form than their content
+      normalized_names_;  // by id: added tokens that are searched for in a normalised form
   std::unique_ptr<TokenMatcher> raw_, normalized_;
 };
 

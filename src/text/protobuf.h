@@ -8,11 +8,11 @@ namespace lft::text {
 
 class ProtobufFields {
  public:
-  /// The bytes outlive this.
+  /// The bytes must outlive this object.
   explicit ProtobufFields(std::string_view message) : rest_(message) {}
 
-  /// Moves to the next field, which the three functions below then describe; false at the end.
-  /// kInternal for bytes that are no message, and for groups.
+  /// Moves to the next field, which the three functions below describe; false at the end. kInternal
+  /// for bytes that are not a message, and for groups.
   bool next();
   uint32_t field() const { return field_; }
   uint64_t number() const { return number_; }

@@ -26,16 +26,16 @@ enum ProbeResult { kWorks = 0, kRefused = 10 };
 
 using Processor = sentencepiece::SentencePieceProcessor;
 
-/// Protobuf merges a message field that comes twice, so a switch of normalizer_spec (field 3 of the
-/// model) can be appended to the file.
+/// Protobuf merges a repeated message field, so a setting of normalizer_spec (field 3 of the model)
+/// can be appended to the file.
 std::string with_switch(std::string model, SentencePieceModel::Normalization normalization) {
   if (normalization == SentencePieceModel::Normalization::kOwn) return model;
   const std::string spec{0x18, 0};  // 3: add_dummy_prefix = false
   return model + char(0x1A) + char(spec.size()) + spec;
 }
 
-/// Fields of the library's SentencePieceText and of its pieces (sentencepiece.proto). A class that
-/// reads them comes with the library from 0.1.97 on only.
+/// Fields of the library's SentencePieceText and of its pieces (sentencepiece.proto). Only versions
+/// from 0.1.97 on have a class that reads them.
 enum TextField : uint32_t { kPieces = 2 };
 enum PieceField : uint32_t { kId = 2, kBegin = 4, kEnd = 5 };
 
@@ -51,7 +51,7 @@ Piece piece_of(std::string_view message) {
   return piece;
 }
 
-/// What every run will do with the model: load, encode, name pieces. Runs in the child.
+/// The operations of every run with the model: load, encode, name pieces. Runs in the child.
 int try_model(const std::string& model) {
   Processor processor;
   if (!processor.LoadFromSerializedProto(model).ok()) return kRefused;
@@ -92,7 +92,7 @@ int try_model(const std::string& model) {
   bad_tokenizer(path, what, {}, "a SentencePiece model file", "fetch the file again");
 }
 
-/// What no text that a child tries need meet.
+/// Checks the rules, whose errors the child's trial texts may not trigger.
 void check_charsmap(const std::string& model, const std::string& path) {
   std::string fault;
   try {
@@ -106,7 +106,7 @@ void check_charsmap(const std::string& model, const std::string& path) {
                   "fetch the file again");
 }
 
-/// The library can crash on a damaged model; better a child than the run.
+/// The library can crash on a damaged model, so a child process tries it first.
 void probe(const std::string& model, const std::string& path) {
   const pid_t child = fork();
   if (child < 0)
@@ -151,7 +151,7 @@ std::vector<Piece> SentencePieceModel::encode(std::string_view text) const {
   while (fields.next()) {
     if (fields.field() != kPieces) continue;
     Piece one = piece_of(fields.bytes());
-    // Of a character's byte tokens the library gives the span to the last alone.
+    // The library gives the span of a character's byte tokens to the last one only.
     if (is_byte(one.id) && one.begin == one.end && one.begin < text.size())
       one.end += uint32_t(utf8_length(text, one.begin));
     out.push_back(one);

@@ -28,10 +28,10 @@ std::string name_of(const SentencePieceModel& model, int64_t id) {
   return id < 0 ? "" : model.piece(id);
 }
 
-/// A tokenizer of tokenizer.model alone, as LLaVA's slow LlamaTokenizer uses it. Special tokens are
-/// cut out, every stretch between them goes through the library by itself (with its dummy prefix;
-/// "legacy": false in tokenizer_config.json puts one before the first stretch only), and BOS is put
-/// in front unless add_bos_token is false.
+/// A tokenizer from tokenizer.model alone, as in LLaVA's slow LlamaTokenizer. Special tokens are
+/// split off, each text between them is encoded separately (with its dummy prefix; "legacy": false
+/// in tokenizer_config.json adds one before the first text only), and BOS is prepended unless
+/// add_bos_token is false.
 class ModelTokenizer : public Tokenizer {
  public:
   explicit ModelTokenizer(const TokenizerFiles& files)
@@ -108,7 +108,7 @@ class ModelTokenizer : public Tokenizer {
     if (!legacy_ && segment.begin == 0) text.append(" ", whole.source(0, 1));
     text.append(whole, segment.begin, segment.end);
     for (const Piece& piece : model_.encode(text.text)) {
-      // The prefix that the library puts in has no bytes: it belongs to the character after it.
+      // The inserted prefix has no bytes of the text: it belongs to the next character.
       const bool put_in = piece.begin == piece.end && piece.begin < text.text.size();
       const ByteRange source = text.source(piece.begin, put_in ? piece.begin + 1 : piece.end);
       out.push_back({piece.id, source.begin, source.end});
@@ -119,7 +119,7 @@ class ModelTokenizer : public Tokenizer {
   SentencePieceModel model_;
   Vocabulary vocabulary_;
   Decoder decoder_;
-  int64_t bos_ = -1, eos_ = -1;  // put around the text; -1: not
+  int64_t bos_ = -1, eos_ = -1;  // ids added around the text; -1: none
   std::unique_ptr<TokenMatcher> matcher_;
 };
 

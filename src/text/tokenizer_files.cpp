@@ -29,7 +29,7 @@ bool lists_decoder(const TokenizerFiles& files) {
   return is_set(files.config, "added_tokens_decoder");
 }
 
-/// A name in transformers' order: the configuration, and the older file over it where the
+/// A name in transformers' order: the configuration, overridden by the older file if the
 /// configuration lists no added tokens.
 const io::Json* named(const TokenizerFiles& files, const std::string& key) {
   const bool older_first = !lists_decoder(files);
@@ -38,7 +38,7 @@ const io::Json* named(const TokenizerFiles& files, const std::string& key) {
   return nullptr;
 }
 
-/// A bare string is a special token.
+/// A plain string is a special token.
 AddedToken token_from(const io::Json& json, const std::string& where) {
   if (json.is_string())
     return {.id = -1, .content = json.get<std::string>(), .special = true, .normalized = false};
@@ -70,7 +70,7 @@ std::vector<AddedToken> decoder_tokens(const TokenizerFiles& files) {
   return out;
 }
 
-/// added_tokens.json: special where another file says so.
+/// added_tokens.json: a token is special if another file declares it so.
 std::vector<AddedToken> older_tokens(const TokenizerFiles& files, const Vocabulary& vocabulary) {
   const std::string where = files.path("added_tokens.json");
   std::vector<std::string> special;
@@ -88,7 +88,7 @@ std::vector<AddedToken> older_tokens(const TokenizerFiles& files, const Vocabula
     if (!id.is_number_unsigned())
       bad_tokenizer(where, "token id is not a whole number", content + ": " + id.dump(),
                     "0 or more");
-    if (vocabulary.has_added(content)) continue;  // tokenizer.json knows more about it
+    if (vocabulary.has_added(content)) continue;  // tokenizer.json has more detail
     const bool is_special = std::find(special.begin(), special.end(), content) != special.end();
     out.push_back({.id = id.get<int64_t>(),
                    .content = content,
@@ -103,7 +103,7 @@ void add_missing(Vocabulary& vocabulary, const io::Json& json, const std::string
   if (!vocabulary.has_added(token.content)) vocabulary.add(token, where);
 }
 
-/// Keys such as image_token name a token too.
+/// Keys such as image_token also name a token.
 bool names_a_token(const std::string& key, const io::Json& value) {
   return key.ends_with("_token") && value.is_string() &&
          std::find(kNamed.begin(), kNamed.end(), key) == kNamed.end();

@@ -14,7 +14,7 @@ bool counts(const std::string& key) {
          key == "added_tokens_decoder" || key == "legacy";
 }
 
-/// Older files have "a b" for ["a", "b"].
+/// Older files use "a b" for ["a", "b"].
 io::Json in_pairs(io::Json merges) {
   for (io::Json& merge : merges) {
     if (!merge.is_string()) continue;

@@ -1,5 +1,5 @@
-// Hashes of the parts of a tokenizer, by which two are compared: whether they give equal ids, and
-// where they differ.
+// Hashes of the parts of a tokenizer, to compare two tokenizers: whether they give equal ids, and
+// in which parts they differ.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace lft::text {
 
-/// Of the files. Key order, white space and spelling of the JSON do not count, nor do keys that
-/// change no id.
+/// The parts of the files. Key order, white space and spelling of the JSON are ignored, as are keys
+/// that do not affect ids.
 TokenizerParts file_parts(const TokenizerFiles& files, const Tokenizer& tokenizer);
 
 constexpr const char* kSampleIdsPart = "ids of a sample text";

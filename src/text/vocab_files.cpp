@@ -10,12 +10,12 @@ namespace {
 constexpr uint64_t kMostMergesBytes = 64 << 20;
 constexpr const char* kEndOfText = "<|endoftext|>";
 
-/// Qwen2Tokenizer's.
+/// Qwen2Tokenizer's pattern.
 constexpr const char* kQwen2Words =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
     R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-/// A line a merge: its two tokens with one space between them.
+/// One merge per line: its two tokens with one space between them.
 io::Json read_merges(const std::string& path) {
   const std::string text = io::read_file(path, kMostMergesBytes);
   io::Json merges = io::Json::array();
@@ -41,7 +41,7 @@ io::Json byte_level(bool add_prefix_space, bool use_regex) {
           {"use_regex", use_regex}};
 }
 
-/// The id of a token, also of one that is added later.
+/// The id of a token, including tokens that are added later.
 int64_t id_of(const TokenizerFiles& files, const io::Json& vocab, const std::string& token) {
   for (const io::Json* ids : {&vocab, &files.added}) {
     const auto found = ids->find(token);
@@ -59,7 +59,7 @@ int64_t id_of(const TokenizerFiles& files, const io::Json& vocab, const std::str
                 "a token of vocab.json or of the added tokens");
 }
 
-/// What add_bos_token and add_eos_token put around a text.
+/// The tokens that add_bos_token and add_eos_token put around a text.
 io::Json ends_of(const TokenizerFiles& files, const io::Json& vocab) {
   const std::string where = files.path("tokenizer_config.json");
   const SpecialTokens special = special_tokens(files);

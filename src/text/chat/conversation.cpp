@@ -6,7 +6,7 @@ namespace lft::text {
 
 namespace {
 
-/// Where `text` contains "<image>".
+/// The positions of "<image>" in `text`.
 std::vector<size_t> marks_in(std::string_view text) {
   std::vector<size_t> marks;
   for (size_t at = text.find(kImageMark); at != std::string_view::npos;
@@ -15,7 +15,7 @@ std::vector<size_t> marks_in(std::string_view text) {
   return marks;
 }
 
-/// Texts between images, not cut any further.
+/// The text parts between images.
 std::vector<Part> whole_parts(const Message& message) {
   const std::string_view text = message.text;
   std::vector<Part> parts;

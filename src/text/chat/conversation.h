@@ -1,5 +1,5 @@
-// A conversation as every data format, the chat and the server say it. Plain data: no template, no
-// tokens.
+// A conversation, the common form of every data format, the chat and the server. Plain data: no
+// template, no tokens.
 #pragma once
 #include <optional>
 #include <string>
@@ -16,46 +16,47 @@ size_t count_image_marks(std::string_view text);
 struct Message {
   std::string role;  // system, user, assistant or tool
   std::string text;
-  std::vector<size_t> cuts = {};  // places in `text` between two text parts
-  // Where `text` shows an image, for a text whose words may contain "<image>" too. Nothing: each
-  // "<image>" shows one.
+  std::vector<size_t> cuts = {};  // offsets in `text` between two text parts
+  // Offsets of the images in `text`, if its words may also contain "<image>". Empty optional: each
+  // "<image>" is an image.
   std::optional<std::vector<size_t>> marks = {};
-  bool learnt = true;              // of an assistant's message: false is read and not supervised
-  std::string reasoning = {};      // what the assistant thought before it answered
-  std::string reasoning_key = {};  // the row's own name of it, "" where it has none
+  bool learnt = true;              // for an assistant's message: false means context only, not
+                                   // supervised
+  std::string reasoning = {};      // the assistant's reasoning before its answer
+  std::string reasoning_key = {};  // the row's key for it, "" if there is none
   std::string tool_calls = {};     // JSON in the row's order of keys; "" for none
-  std::string tool_call_id = {}, name = {};  // of a tool's message
+  std::string tool_call_id = {}, name = {};  // for a tool's message
   bool operator==(const Message&) const = default;
 };
-/// Where the message shows its images, in order.
+/// The positions of the message's images, in order.
 std::vector<size_t> marks_of(const Message& message);
 
-/// Messages, and the tools that they may call.
+/// Messages, and the tools available to them.
 struct Conversation {
   std::vector<Message> messages;
   std::string tools = {};  // a JSON list in the row's order of keys; "" for none
   bool operator==(const Conversation&) const = default;
 };
 
-/// A piece of a message's text. Of an image the text is its mark with the newline that belongs to
-/// it: the one after the mark, else the one before it.
+/// A piece of a message's text. For an image, the text is its mark and one newline: the one after
+/// the mark, else the one before it.
 struct Part {
   bool is_image = false;
   std::string_view text;
 };
-/// The parts of a message, in order; no text part is empty, and text parts of the row stay apart.
+/// The parts of a message, in order. No text part is empty; text parts of the row remain separate.
 std::vector<Part> parts_of(const Message& message);
 
-/// A question and its answer, for what looks at pairs: metrics, reports, the named forms.
+/// A question and its answer, for code that needs pairs: metrics, reports, the named forms.
 struct Turn {
   std::string question, answer;  // the last answer may be empty (to generate)
   bool learnt = true;
 };
-/// The question is the text of the messages since the answer before, without a system text.
+/// The question is the text of all messages since the previous answer, without the system text.
 std::vector<Turn> turns_of(const std::vector<Message>& messages);
-/// The first message's text where its role is system, else null.
+/// The text of the first message if its role is system, else null.
 const std::string* system_of(const std::vector<Message>& messages);
-/// The messages of a system text (null: none) and turns. An empty last answer is left out.
+/// The messages for a system text (null: none) and turns. An empty last answer is omitted.
 std::vector<Message> messages_of(const std::vector<Turn>& turns,
                                  const std::string* system = nullptr);
 

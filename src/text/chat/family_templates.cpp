@@ -9,7 +9,7 @@ struct Named {
   const char *name, *jinja;
 };
 
-// MARK is the image mark. Texts and parts are printed by one macro.
+// MARK is the image mark. One macro prints both texts and parts.
 constexpr const char* kSaid = R"({%- macro said(content) -%}
 {%- if content is string -%}{{- content -}}{%- else -%}
 {%- for part in content -%}

@@ -1,4 +1,4 @@
-// Prompts of the families beyond LLaVA-1.5, for checkpoints that come without a chat template.
+// Prompts of the families other than LLaVA-1.5, for checkpoints without a chat template.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,7 +9,7 @@
 namespace lft::text {
 
 /// chatml, qwen3-vl, mistral, smolvlm or gemma as Jinja, which writes `image_mark` for an image.
-/// Nothing for another name.
+/// Empty for another name.
 std::optional<TemplateText> family_template(const std::string& name, const std::string& image_mark);
 std::vector<std::string> family_template_names();
 

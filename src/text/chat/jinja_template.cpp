@@ -15,8 +15,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The variables that every conversation has alike: as transformers passes a tokenizer's special
-/// tokens, those that it has.
+/// The variables common to all conversations: the tokenizer's special tokens that exist, as
+/// transformers passes them.
 Json constants_of(const SpecialTokens& special, const io::Json& args) {
   Json constants = Json::object();
   const auto add = [&](const char* name, const std::string& token) {
@@ -30,7 +30,7 @@ Json constants_of(const SpecialTokens& special, const io::Json& args) {
   return constants;
 }
 
-/// A conversation whose words are found again in what a template makes of it.
+/// A trial conversation, whose words can be found in the output of a template.
 Conversation trial(bool with_system) {
   Conversation talk;
   if (with_system) talk.messages.push_back({.role = "system", .text = "trialsystem"});
@@ -39,7 +39,7 @@ Conversation trial(bool with_system) {
   return talk;
 }
 
-/// The same with a tool's message after an answer that calls it, and says `text` too.
+/// The same with a tool's message after an answer that calls the tool and contains `text`.
 Conversation tool_trial(const std::string& text) {
   Conversation talk = trial(false);
   talk.tools = R"([{"type": "function", "function": {"name": "trialtool", "description": "d",
@@ -93,8 +93,8 @@ class JinjaTemplate : public ChatTemplate {
     return template_.render(input.variables, {.limits = {}, .date = date_});
   }
 
-  /// Whether the template prints the words of all messages that have some, in this form, and no
-  /// list as such.
+  /// Whether the template prints the words of all non-empty messages in this form, and prints no
+  /// list as a whole.
   bool takes(const Conversation& talk, const ContentForm& form) const {
     const TemplateInput input = template_input(talk, form, false, variables_);
     const jinja::Rendering rendering = run(input);
@@ -105,7 +105,7 @@ class JinjaTemplate : public ChatTemplate {
       if (owner.field == ValueOwner::Field::kWords)
         said[static_cast<size_t>(owner.message)] = true;
       else if (owner.is_container)
-        return false;  // a content list as such
+        return false;  // a content list printed as a whole
     }
     for (size_t i = 0; i < said.size(); ++i) {
       if (!said[i] && !talk.messages[i].text.empty()) return false;
@@ -113,7 +113,7 @@ class JinjaTemplate : public ChatTemplate {
     return true;
   }
 
-  /// The same; an error of the template counts as no.
+  /// The same; an error of the template counts as false.
   bool tries(const Conversation& talk, const ContentForm& form, std::optional<Error>* error) const {
     try {
       return takes(talk, form);
@@ -123,8 +123,8 @@ class JinjaTemplate : public ChatTemplate {
     }
   }
 
-  /// Lists before texts, as transformers' processors pass them. A template may have no place for a
-  /// system text or for tools.
+  /// Lists are tried before texts, as transformers' processors pass them. A template may not
+  /// support a system text or tools.
   void choose_form() {
     std::optional<Error> error;
     bool found = false;
@@ -148,7 +148,7 @@ class JinjaTemplate : public ChatTemplate {
     choose_tool_form();
   }
 
-  /// ", rewritten by upper, line 3" where a filter rewrites words of the trial.
+  /// ", rewritten by upper, line 3" if a filter rewrites words of the trial conversation.
   std::string rewritten() const {
     const TemplateInput input = template_input(trial(false), ContentForm(), false, variables_);
     const jinja::Rendering rendering = run(input);
@@ -159,7 +159,7 @@ class JinjaTemplate : public ChatTemplate {
     return "";
   }
 
-  /// A template that has no place for tools takes their results as it takes questions.
+  /// A template without support for tools receives their results as questions.
   void choose_tool_form() {
     std::optional<Error> ignored;
     for (const bool as_list : {true, false}) {
@@ -171,7 +171,7 @@ class JinjaTemplate : public ChatTemplate {
     form_.tool = form_.user;
   }
 
-  /// The special token after the last answer, which ends turns too.
+  /// The special token after the last answer, which also ends turns.
   void find_end(const Tokenizer& tokenizer) {
     const Conversation talk = trial(false);
     const TemplateInput input = template_input(talk, form_, false, variables_);
@@ -196,7 +196,7 @@ class JinjaTemplate : public ChatTemplate {
   const TemplateText source_;
   const jinja::Template template_;
   const Json constants_;
-  const TemplateConstants variables_;  // of the constants
+  const TemplateConstants variables_;  // the constants as variables
   const std::string date_;
   SpanRules spans_;
   ContentForm form_;

@@ -1,5 +1,5 @@
-// A checkpoint's chat template over a conversation: what each byte of the prompt is, from the
-// origins that the renderer keeps.
+// Renders a conversation with a checkpoint's chat template and classifies each byte of the prompt
+// by the origins that the renderer records.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,16 +12,16 @@
 namespace lft::text {
 
 struct JinjaRules {
-  std::vector<std::string> ends;  // tokens that end a turn; the first is added where a template
-                                  // ends none
-  std::string placeholder;        // what transformers' processor replaces for an image
-  io::Json args = {};             // data.template_args: more names for the template
-  std::string date = {};          // what strftime_now formats: "2026-11-26"
+  std::vector<std::string> ends;  // tokens that end a turn; the first is added if a template ends
+                                  // none
+  std::string placeholder;        // the text that transformers' processor replaces for an image
+  io::Json args = {};             // data.template_args: additional variables of the template
+  std::string date = {};          // the date for strftime_now: "2026-11-26"
 };
 
-/// Parses the template and renders a trial conversation with it: which roles take a list of parts
-/// and which a text, and with which token it ends a turn. kInput where the template is none, or
-/// renders no conversation of a user and an assistant.
+/// Parses the template and renders a trial conversation to find which roles take a list of parts
+/// and which a text, and which token ends a turn. kInput for an invalid template, or one that
+/// cannot render a conversation of a user and an assistant.
 std::shared_ptr<const ChatTemplate> jinja_template(const TemplateText& source,
                                                    const Tokenizer& tokenizer,
                                                    const JinjaRules& rules);

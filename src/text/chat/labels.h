@@ -1,4 +1,4 @@
-// Which tokens are supervised, from character spans. Knows no templates and no ids.
+// Computes the supervised tokens from character spans. Independent of templates and ids.
 #pragma once
 #include <vector>
 
@@ -7,8 +7,8 @@
 
 namespace lft::text {
 
-/// True for a token that shares a byte with a supervised span; a token without bytes (BOS) never
-/// is. Spans are in order and do not overlap.
+/// True for a token that shares a byte with a supervised span; never for a token without bytes
+/// (BOS). Spans are in order and do not overlap.
 std::vector<bool> supervised_mask(const std::vector<Token>& tokens,
                                   const std::vector<Rendered::Span>& spans);
 

@@ -14,16 +14,16 @@ constexpr const char* kSystem =
     "A chat between a curious user and an artificial intelligence assistant. The assistant gives "
     "helpful, detailed, and polite answers to the user's questions.";
 
-/// The texts around a question and its answer.
+/// The fixed texts around a question and its answer.
 struct Form {
   const char* name;
-  const char* system = "";        // before the first turn, where a row has none of its own
+  const char* system = "";        // before the first turn, if a row has no system text
   const char* system_after = "";  // after it
   const char* question = "";      // before the question
   const char* answer = "";        // between question and answer, never supervised
   const char* space = "";         // before the answer, supervised with it
   const char* separator = "";     // between turns
-  bool takes_system = true;       // a row's system text has a place
+  bool takes_system = true;       // a row's system text is supported
 };
 
 constexpr Form kForms[] = {
@@ -33,7 +33,7 @@ constexpr Form kForms[] = {
      .question = "USER: ",
      .answer = " ASSISTANT:",
      .space = " "},
-    // The llava-hf checkpoints' template writes a system text and a space, without a name.
+    // The template of the llava-hf checkpoints writes a system text and a space, without a name.
     {.name = "llava-hf",
      .system_after = " ",
      .question = "USER: ",
@@ -54,7 +54,7 @@ const Form& form_of(const std::string& name) {
          "name one of them in data.template or --template");
 }
 
-/// Appends a text of the row. Its image marks are placeholders, not text.
+/// Appends a text of the row. Its image marks become placeholders.
 void add_given(const Message& message, Rendered& out) {
   const size_t start = out.text.size();
   size_t from = 0;
@@ -148,7 +148,7 @@ class NamedForm : public ChatTemplate {
   std::string end_, image_mark_;
 };
 
-/// A literal of Jinja.
+/// A string literal in Jinja.
 std::string quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) {
@@ -168,7 +168,7 @@ std::string print_literal(const std::string& text) {
   return text.empty() ? "" : print(quoted(text));
 }
 
-/// A message's content: a text, or parts of which an image is its mark and a newline.
+/// A message's content: a text, or parts, in which an image is its mark and a newline.
 std::string said_macro(const std::string& mark, const std::string& marker) {
   const std::string close = "__>";
   const auto print_text = [&](const std::string& text) {

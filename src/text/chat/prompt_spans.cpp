@@ -12,14 +12,14 @@ namespace {
 using Span = Rendered::Span;
 using Field = ValueOwner::Field;
 
-/// A stretch of the text that consists of one message's words, with what the template writes
+/// A range of the text with one message's words, including the text that the template writes
 /// between them.
 struct MessageWords {
   int32_t message;
   Span span;
 };
 
-/// The end of a turn: where it is, and whether its token has to be put there.
+/// The end of a turn: its position, and whether the end token must be inserted there.
 struct TurnEnd {
   size_t at;
   bool is_added;
@@ -71,7 +71,7 @@ class Prompt {
     return conversation_.messages.at(static_cast<size_t>(number));
   }
 
-  /// Placeholders that the template wrote; a row's own words are none.
+  /// Placeholders written by the template; the row's own words are not placeholders.
   void find_images() {
     size_t images = 0;
     for (const Message& message : conversation_.messages) images += marks_of(message).size();
@@ -116,7 +116,7 @@ class Prompt {
     return "";
   }
 
-  /// Where the turn of these words ends, before `limit`.
+  /// The end of the turn with these words, before `limit`.
   TurnEnd end_of_turn(size_t words_end, size_t limit) const {
     std::optional<size_t> first, end;
     for (const std::string& token : rules_.ends) {
@@ -128,7 +128,7 @@ class Prompt {
     return end ? TurnEnd{*end, false} : TurnEnd{words_end, true};
   }
 
-  /// Where the next words of another message begin.
+  /// The beginning of the next words of another message.
   size_t next_given(size_t after) const {
     const auto next = std::ranges::lower_bound(given_, after, {}, &Span::begin);
     return next == given_.end() ? text_.size() : next->begin;
@@ -157,7 +157,7 @@ class Prompt {
     }
   }
 
-  /// A marked stretch belongs to the answer whose words it contains.
+  /// A marked range belongs to the answer whose words it contains.
   void take_marked() {
     for (const jinja::Rendering::Span& marked : rendering_.generation) {
       int32_t owner = -1;
@@ -173,7 +173,7 @@ class Prompt {
     }
   }
 
-  /// The text with the ends that it lacks; what is after each moves.
+  /// Inserts the missing end tokens and shifts the spans after them.
   void write_text() {
     out_.text = text_;
     std::ranges::sort(added_, std::greater<>(), &Added::at);
@@ -201,8 +201,8 @@ class Prompt {
   const std::vector<ValueOwner>& owners_;
   const Conversation& conversation_;
   const SpanRules& rules_;
-  std::vector<Span> given_;          // runs of a row's words and tools, joined where they touch
-  std::vector<MessageWords> words_;  // of messages, in the order of the text
+  std::vector<Span> given_;          // ranges of a row's words and tools, joined where they touch
+  std::vector<MessageWords> words_;  // words of messages, in the order of the text
   std::vector<Added> added_;
   Rendered out_;
 };

@@ -1,5 +1,5 @@
-// From a rendered template with origins to the spans of a prompt: what is supervised, what a row
-// said, where images are, and where an end token has to be added.
+// Converts a rendered template with origins to the spans of a prompt: supervised text, text of the
+// row, images, and missing end tokens.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,13 +13,13 @@ namespace lft::text {
 struct SpanRules {
   std::vector<std::string> ends;  // as in JinjaRules
   std::string placeholder, bos;
-  std::string where;  // of the template, for messages
+  std::string where;  // origin of the template, for messages
 };
 
-/// The prompt of a conversation. Supervised of an assistant's message is what {% generation %}
-/// marks, where the template has it; else its own words and what follows them up to and with the
-/// token that ends the turn. Where none does, the first of the ends is added there. kInput where an
-/// answer is not in the text, or the placeholders are not as many as the images.
+/// The prompt of a conversation. In an assistant's message the text inside {% generation %} is
+/// supervised if the template has it; else the message's own words and the text after them,
+/// including the token that ends the turn. If there is none, the first of the ends is inserted.
+/// kInput if an answer is not in the text, or the numbers of placeholders and images differ.
 Rendered prompt_of(const jinja::Rendering& rendering, const std::vector<ValueOwner>& owners,
                    const Conversation& conversation, bool marks_generation, const SpanRules& rules);
 

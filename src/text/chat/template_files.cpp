@@ -19,7 +19,7 @@ constexpr const char* kFetch = "fetch the file again from where the checkpoint c
          "name the file of one of them in data.template, or give the checkpoint a default");
 }
 
-/// A text, a list of {"name", "template"}, or an object of names: the text of the default.
+/// A text, a list of {"name", "template"}, or an object by names: returns the default's text.
 std::optional<TemplateText> default_of(const io::Json& value, const std::string& where) {
   if (value.is_null()) return std::nullopt;
   if (value.is_string()) return TemplateText{value.get<std::string>(), where};
@@ -40,7 +40,7 @@ std::optional<TemplateText> default_of(const io::Json& value, const std::string&
   refuse_without_default(where);
 }
 
-/// The template that a JSON file of the folder contains.
+/// The template in a JSON file of the folder.
 std::optional<TemplateText> keyed(const std::string& dir, const char* file) {
   const std::string where = dir + "/" + file;
   if (!io::path_exists(where)) return std::nullopt;

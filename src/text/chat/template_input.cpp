@@ -20,7 +20,7 @@ using jinja::Value;
 
 Value key(std::string name) { return Value::of(Text(std::move(name))); }
 
-/// Makes values, and with each its owner: a value's source is its owner's place.
+/// Creates values and records the owner of each: a value's source is its owner's index.
 class InputWriter {
  public:
   explicit InputWriter(std::vector<ValueOwner>& owners) : owners_(owners) {}
@@ -61,7 +61,7 @@ class InputWriter {
     owners_.push_back(owner);
     return static_cast<int32_t>(owners_.size()) - 1;
   }
-  /// Gives the value and all that it contains one owner, in from_json()'s order.
+  /// Assigns one owner to the value and all that it contains, in from_json()'s order.
   void own(const Json& value, ValueOwner owner) {
     owner.is_container = value.is_structured();
     add(owner);
@@ -72,7 +72,7 @@ class InputWriter {
   std::vector<ValueOwner>& owners_;
 };
 
-/// A role is nobody's words: it has no source, and the usual roles share their values.
+/// A role is not part of the words: it has no source, and common roles share their values.
 Value role_value(const std::string& role) {
   thread_local const std::array kRoles = {key("user"), key("assistant"), key("system"),
                                           key("tool")};
@@ -101,7 +101,7 @@ Value message_value(const Message& message, int32_t number, const ContentForm& f
                            kReasoning = key("reasoning_content"), kCalls = key("tool_calls"),
                            kCallId = key("tool_call_id"), kName = key("name");
   const ValueOwner none{.message = number}, words{.message = number, .field = Field::kWords};
-  // Of a message that only calls tools the content is an empty text, which templates test for.
+  // The content of a message that only calls tools is an empty text, which templates test for.
   const bool says_nothing = message.text.empty() && !message.tool_calls.empty();
   return writer.dict(none, [&](DictObject& made) {
     made.entries.reserve(3);

@@ -1,4 +1,4 @@
-// A conversation as a template's variables, and which of their values are whose words.
+// A conversation as a template's variables, with the owner of each value.
 #pragma once
 #include <cstdint>
 #include <utility>
@@ -10,28 +10,28 @@
 
 namespace lft::text {
 
-/// Which roles' content a template takes as a list of parts, as transformers' processors pass it,
+/// Which roles' content the template takes as a list of parts, as transformers' processors pass it,
 /// and which as a text.
 struct ContentForm {
   bool system = true, user = true, assistant = true, tool = true;  // true: a list
   bool of(const std::string& role) const;
 };
 
-/// What a value of the variables is.
+/// The origin of a value of the variables.
 struct ValueOwner {
   enum class Field : uint8_t { kNone, kWords, kTools };
-  int32_t message = -1;        // whose it is; -1: of none
+  int32_t message = -1;        // its message; -1: none
   Field field = Field::kNone;  // kWords: content, reasoning and tool calls; kNone: role, type, ...
-  bool is_container = false;   // a list or an object, which no template prints on purpose
+  bool is_container = false;   // a list or an object, which no template prints intentionally
 };
 
 struct TemplateInput {
   jinja::Value variables;          // a dict
-  std::vector<ValueOwner> owners;  // of its values, by their source
+  std::vector<ValueOwner> owners;  // of the values, by their source
 };
 
-/// Variables that every conversation has alike: tokens and data.template_args. The names of a
-/// conversation's own variables are left out.
+/// Variables common to all conversations: tokens and data.template_args. Names of a conversation's
+/// own variables are omitted.
 using TemplateConstants = std::vector<std::pair<jinja::Value, jinja::Value>>;
 TemplateConstants template_constants(const nlohmann::ordered_json& values);
 

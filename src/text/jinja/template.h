@@ -1,5 +1,5 @@
-// Chat templates: Jinja as jinja2 renders it in transformers' setting, with the origin of every
-// character that comes out. No files, no imports, no other templates; everything is bounded.
+// Chat templates: Jinja rendered as jinja2 does with transformers' settings, with the origin of
+// every output character. No files, imports or other templates; all resources are limited.
 #pragma once
 #include <memory>
 #include <string>
@@ -15,7 +15,7 @@ struct Program;
 
 struct RenderOptions {
   Limits limits;
-  std::string date;  // what strftime_now() shows: 2024-07-26, or 2024-07-26T12:30:00
+  std::string date;  // the date for strftime_now(): 2024-07-26, or 2024-07-26T12:30:00
 };
 
 struct Rendering {
@@ -23,21 +23,21 @@ struct Rendering {
     size_t begin, end;
   };
   Text text;
-  std::vector<Span> generation;      // what {% generation %} marks, in bytes
+  std::vector<Span> generation;      // byte ranges inside {% generation %}
   std::vector<int32_t> lost;         // sources that were printed without their origin
-  std::vector<std::string> lost_by;  // what each lost it by: "upper, line 12"
+  std::vector<std::string> lost_by;  // the function that lost each origin: "upper, line 12"
 };
 
 class Template {
  public:
-  /// Throws Error(kInput), with `where` and the line, for what is not valid or not supported.
+  /// Throws Error(kInput), with `where` and the line, for an invalid or unsupported template.
   static Template parse(std::string_view source, const std::string& where,
                         const Options& options = {});
   Template(Template&&) noexcept;
   Template& operator=(Template&&) noexcept;
   ~Template();
 
-  /// `globals` is a dict (Value::from_json). Throws Refused where the template refuses the
+  /// `globals` is a dict (Value::from_json). Throws Refused if the template refuses the
   /// conversation, else Error(kInput). Thread-safe.
   Rendering render(const Value& globals, const RenderOptions& options = {}) const;
   bool marks_generation() const;

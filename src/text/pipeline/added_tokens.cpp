@@ -28,8 +28,8 @@ size_t spaces_behind(std::string_view text, size_t pos) {
 }
 
 bool word_touches(std::string_view text, size_t begin, size_t end) {
-  // Unicode's word characters (Alphabetic, marks, decimal digits, connectors, joiners), as Rust's
-  // \w has them.
+  // Unicode word characters (Alphabetic, marks, decimal digits, connectors, joiners), as in Rust's
+  // \w.
   static const Regex word(
       "[\\p{L}\\p{Nl}\\p{M}\\p{Nd}\\p{Pc}\\x{200C}\\x{200D}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}"
       "\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{"
@@ -98,7 +98,7 @@ std::vector<Segment> TokenMatcher::split(std::string_view text, const Counts& co
     if (flags.single_word && word_touches(text, begin, end)) continue;
     if (flags.lstrip) begin = spaces_before(text, begin, std::min(done, begin));
     if (flags.rstrip) end = spaces_behind(text, end);
-    begin = std::max(begin, done);  // a neighbour's rstrip may have taken a token of white space
+    begin = std::max(begin, done);  // the previous token's rstrip may include a white space token
     end = std::max(end, begin);
     if (done < begin) out.push_back({done, begin, -1});
     out.push_back({begin, end, token});

@@ -10,7 +10,7 @@ namespace {
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
 struct Decoded {
-  size_t length;  // bytes taken, at least 1
+  size_t length;  // consumed bytes, at least 1
   bool valid;
 };
 
@@ -18,20 +18,20 @@ bool continues(std::string_view text, size_t pos, uint8_t low = 0x80, uint8_t hi
   return pos < text.size() && uint8_t(text[pos]) >= low && uint8_t(text[pos]) <= high;
 }
 
-/// How many bytes at its start are ASCII.
+/// The number of leading ASCII bytes.
 size_t ascii_prefix(std::string_view text) {
   size_t end = 0;
   while (end < text.size() && uint8_t(text[end]) < 0x80) ++end;
   return end;
 }
 
-/// One character, or the longest prefix of one (Unicode's "maximal subpart").
+/// Decodes one character, or the longest prefix of one (Unicode's "maximal subpart").
 Decoded decode_one(std::string_view text, size_t pos) {
   const auto lead = uint8_t(text[pos]);
   if (lead < 0x80) return {1, true};
   if (lead < 0xC2 || lead > 0xF4) return {1, false};
   const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  // The second byte rules out overlong forms, surrogates and what lies above U+10FFFF.
+  // The second byte excludes overlong forms, surrogates and code points above U+10FFFF.
   const uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   if (!continues(text, pos + 1, low, high)) return {1, false};

@@ -1,5 +1,5 @@
-// Text under normalisation: every byte remembers which bytes of the source it stands for. Knows no
-// tokens.
+// Text under normalisation: every byte keeps the range of source bytes that it represents.
+// Independent of tokens.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,8 +14,8 @@ struct ByteRange {
   bool operator==(const ByteRange&) const = default;
 };
 
-/// `at[i]` is the source range of byte i: that of its whole character. A prefix that was put in
-/// shares the range of the character after it.
+/// `at[i]` is the source range of byte i, that of its whole character. An inserted prefix shares
+/// the range of the character after it.
 struct Aligned {
   std::string text;  // valid UTF-8
   std::vector<ByteRange> at;
@@ -24,12 +24,12 @@ struct Aligned {
   void append(std::string_view bytes, ByteRange source);
   void append(const Aligned& from, size_t begin, size_t end);
   Aligned slice(size_t begin, size_t end) const;
-  /// Source range of the bytes [begin, end); an empty range points at the byte that follows.
+  /// Source range of the bytes [begin, end); an empty range maps to the position of the next byte.
   ByteRange source(size_t begin, size_t end) const;
 };
 
-/// Throws kInput where a tokenizer's rules made `bytes` bytes out of `source`: far more than rules
-/// for a language do, or 4 GiB.
+/// Throws kInput if a tokenizer's rules expand `source` to far more `bytes` than the rules of a
+/// language do, or to 4 GiB.
 void check_growth(uint64_t bytes, uint64_t source);
 
 /// Each invalid byte sequence becomes one U+FFFD per maximal subpart, as Python's and Rust's
@@ -37,7 +37,7 @@ void check_growth(uint64_t bytes, uint64_t source);
 Aligned align_utf8(std::string_view source);
 /// The same without the ranges.
 std::string to_valid_utf8(std::string_view bytes);
-/// Bytes of the character at text[pos]; text is valid UTF-8.
+/// The length in bytes of the character at text[pos]; text is valid UTF-8.
 size_t utf8_length(std::string_view text, size_t pos);
 /// The code point at text[pos]; text is valid UTF-8.
 uint32_t utf8_decode(std::string_view text, size_t pos);

@@ -13,11 +13,12 @@
 namespace lft::text {
 namespace {
 
-constexpr int64_t kMaxId = (1 << 24) - 1;  // bounds what tables by id may cost
-constexpr size_t kShort = 48;              // symbols up to which a scan is faster than a queue
+constexpr int64_t kMaxId = (1 << 24) - 1;  // limits the size of tables by id
+constexpr size_t kShort = 48;              // number of symbols up to which a scan is faster than a
+                                           // queue
 constexpr uint64_t kMix = 0x9E3779B97F4A7C15u;
 
-/// The bytes of a character as one number, which is 0 for none.
+/// The bytes of a character as one number; 0 if there is none.
 uint32_t packed(std::string_view character) {
   uint32_t bytes = 0;
   for (const char c : character) bytes = bytes << 8 | uint8_t(c);
@@ -129,11 +130,11 @@ void Bpe::read_characters() {
   }
 }
 
-/// Tokens begin and end with symbols that are there before any merge. A pair of symbols over whose
-/// border a merge can ever reach is the last symbol of that merge's left token and the first of its
-/// right one. All these pairs go into `merges_`; a word may be cut between any other two, since the
-/// parts merge as they do side by side. Where a token can come from different symbols (a vocabulary
-/// that spells the names of bytes), nothing is cut.
+/// Tokens begin and end with symbols that exist before any merge. A merge can only cross the border
+/// between two symbols if they are the last symbol of its left token and the first of its right
+/// one. All these pairs are put in `merges_`; a word may be split between any other two symbols,
+/// since the parts merge independently. If a token can come from different symbols (a vocabulary
+/// that spells the names of bytes), nothing is split.
 void Bpe::find_neighbours() {
   int64_t most = -1;
   for (const auto& [token, id] : vocab_) most = std::max(most, id);
@@ -192,7 +193,7 @@ int32_t Bpe::id_of_character(std::string_view character) const {
   return characters_[slot].first == 0 ? -1 : characters_[slot].second;
 }
 
-/// Where the pair stands, or would. At most half of the slots are taken.
+/// The slot of the pair, or the free slot for it. At most half of the slots are used.
 size_t Bpe::slot_of(int32_t left, int32_t right) const {
   const uint64_t pair = uint64_t(uint32_t(left)) << 32 | uint32_t(right);
   const size_t mask = merges_.size() - 1;
@@ -201,7 +202,7 @@ size_t Bpe::slot_of(int32_t left, int32_t right) const {
   return slot;
 }
 
-/// Calls add(id, bytes) for each symbol that the word consists of before any merge.
+/// Calls add(id, bytes) for each initial symbol of the word.
 template <typename Add>
 void Bpe::symbols(std::string_view word, const Add& add) const {
   uint32_t unknown = 0;  // bytes of the unknown token that is still growing
@@ -222,7 +223,7 @@ void Bpe::symbols(std::string_view word, const Add& add) const {
     if (bytes) {
       for (const char c : one)
         add(byte_ids_[uint8_t(c)],
-            1);  // a growing unknown goes after them, as in the tokenizers library
+            1);  // a growing unknown token comes after them, as in the tokenizers library
       continue;
     }
     if (!fuse_unk_) flush();
@@ -231,7 +232,7 @@ void Bpe::symbols(std::string_view word, const Add& add) const {
   flush();
 }
 
-/// Symbols between two cuts; merges[i] is what symbols i and i + 1 may become.
+/// Symbols between two split points; merges[i] is the possible merge of symbols i and i + 1.
 struct Bpe::Part {
   std::vector<Symbol> symbols;
   std::vector<Merge> merges;
@@ -242,7 +243,7 @@ void Bpe::merge(Part& part) const {
   part.symbols.size() <= kShort ? merge_short(part) : merge_long(part);
 }
 
-/// The merge of the lowest rank first, of several the leftmost.
+/// Applies the merge of the lowest rank first; of equal ranks the leftmost.
 void Bpe::merge_short(Part& part) const {
   std::vector<Symbol>& symbols = part.symbols;
   std::vector<Merge>& merges = part.merges;
@@ -261,11 +262,11 @@ void Bpe::merge_short(Part& part) const {
 }
 
 struct Bpe::Linked {
-  Symbol symbol;  // of length 0: merged away
+  Symbol symbol;  // of length 0 once it is merged
   int32_t previous, next;
 };
 
-/// The same through a queue.
+/// The same with a priority queue.
 void Bpe::merge_long(Part& part) const {
   struct Candidate {
     uint32_t rank;
@@ -298,7 +299,7 @@ void Bpe::merge_long(Part& part) const {
     if (left.symbol.length == 0 || left.next < 0) continue;
     Linked& right = linked[size_t(left.next)];
     if (merge_of(left.symbol.id, right.symbol.id).id != top.id)
-      continue;  // one of the two has changed since
+      continue;  // one of the two symbols has changed since
     left.symbol = {top.id, left.symbol.length + right.symbol.length};
     left.next = right.next;
     right.symbol.length = 0;

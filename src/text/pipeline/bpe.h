@@ -1,5 +1,5 @@
-// Byte-pair encoding of one word, with byte fallback, merges ranked by order. Knows no added tokens
-// and no normalisation.
+// Byte-pair encoding of one word, with byte fallback and merges ranked by order. Independent of
+// added tokens and normalisation.
 #pragma once
 #include <string>
 #include <string_view>
@@ -16,7 +16,7 @@ struct StringHash {
 };
 using TokenMap = std::unordered_map<std::string, int64_t, StringHash, std::equal_to<>>;
 
-/// A token of a word: the bytes [begin, end) of it.
+/// A token of a word: its bytes [begin, end).
 struct Piece {
   int64_t id;
   uint32_t begin, end;
@@ -25,27 +25,27 @@ struct Piece {
 
 class Bpe {
  public:
-  /// "model" of tokenizer.json. kInput: not BPE, ids used twice or out of range, a merge that names
-  /// no token.
+  /// Parses "model" of tokenizer.json. kInput: not BPE, ids duplicate or out of range, a merge
+  /// without a token.
   Bpe(const io::Json& json, const std::string& where);
-  /// Appends the pieces in order. n log n in the word. Thread-safe.
+  /// Appends the pieces in order. O(n log n) in the word's length. Thread-safe.
   void encode(std::string_view word, std::vector<Piece>& out) const;
 
   const TokenMap& vocab() const { return vocab_; }
   int64_t id_of(std::string_view token) const;
 
  private:
-  /// What two neighbouring symbols may become.
+  /// The possible merge of two adjacent symbols.
   struct Merge {
     uint64_t pair = kNoPair;  // left << 32 | right
-    uint32_t rank = kNever;   // kNever: they do not merge, but a token contains them side by side
+    uint32_t rank = kNever;   // kNever: they do not merge, but a token contains them adjacently
     int32_t id = -1;
   };
   static constexpr uint64_t kNoPair = UINT64_MAX;
   static constexpr uint32_t kNever = UINT32_MAX;
   struct Symbol {
     int32_t id;
-    uint32_t length;  // bytes
+    uint32_t length;  // in bytes
   };
   struct Linked;
   struct Part;
@@ -63,13 +63,13 @@ class Bpe {
   size_t slot_of(int32_t left, int32_t right) const;
 
   TokenMap vocab_;
-  std::vector<Merge> merges_;  // a hash table: a pair in its slot or the next free one after it
+  std::vector<Merge> merges_;  // a hash table with linear probing
   std::vector<std::pair<uint32_t, int32_t>> characters_;  // likewise: tokens of one character
-  int32_t byte_ids_[256];   // <0x00> to <0xFF>, -1 where the vocabulary has none
-  int32_t ascii_ids_[128];  // of one-byte tokens, -1 where the vocabulary has none
+  int32_t byte_ids_[256];   // <0x00> to <0xFF>, -1 if not in the vocabulary
+  int32_t ascii_ids_[128];  // one-byte tokens, -1 if not in the vocabulary
   int32_t unk_ = -1;
   bool fuse_unk_ = false, byte_fallback_ = false, ignore_merges_ = false;
-  bool cuts_ = false;  // a word may be cut between symbols that no token contains side by side
+  bool cuts_ = false;  // a word may be split between symbols that are adjacent in no token
 };
 
 }  // namespace lft::text

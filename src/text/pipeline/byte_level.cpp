@@ -12,7 +12,7 @@ struct Table {
   std::array<int, 324> bytes;
   Table() {
     bytes.fill(-1);
-    uint32_t spare = 256;  // bytes that do not print take the code points from here on, in order
+    uint32_t spare = 256;  // unprintable bytes use the code points from here on, in order
     for (uint32_t byte = 0; byte < 256; ++byte) {
       const bool prints =
           (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;

@@ -20,7 +20,7 @@ int fallback_byte(const std::string& token) {
   return code == std::errc{} && end == last ? static_cast<int>(byte) : -1;
 }
 
-/// Runs of byte tokens become their text, or one U+FFFD a byte where they are no UTF-8.
+/// Runs of byte tokens become their text, or one U+FFFD per byte if they are not UTF-8.
 std::vector<std::string> join_bytes(const std::vector<std::string>& tokens) {
   std::vector<std::string> out;
   std::string bytes;
@@ -44,7 +44,7 @@ std::vector<std::string> join_bytes(const std::vector<std::string>& tokens) {
   return out;
 }
 
-/// *made: bytes of the tokens so far, out of source_bytes.
+/// *made: bytes produced by the tokens so far from source_bytes.
 std::string replace(const Pattern& pattern, const std::string& text, std::string_view content,
                     size_t* made, size_t source_bytes) {
   std::string out;
@@ -72,7 +72,7 @@ std::string from_byte_level(const std::vector<std::string>& tokens) {
     std::string part;
     for (size_t i = 0; i < token.size(); i += utf8_length(token, i)) {
       const int byte = char_to_byte(utf8_decode(token, i));
-      if (byte < 0) {  // an added token in its own spelling
+      if (byte < 0) {  // an added token, copied as it is
         part = token;
         break;
       }

@@ -1,4 +1,4 @@
-// The decoder of tokenizer.json: token texts back to a string. Knows no ids.
+// The decoder of tokenizer.json: converts token texts to a string. Independent of ids.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,20 +10,20 @@ namespace lft::text {
 
 class Decoder {
  public:
-  /// null joins the tokens with spaces, as the tokenizers library does.
+  /// For null the tokens are joined with spaces, as in the tokenizers library.
   Decoder(const io::Json& json, const std::string& where);
-  /// Llama's: metaspace to space, byte fallback, fuse, and one leading space away.
+  /// Llama's decoder: metaspace to space, byte fallback, fuse, and one leading space removed.
   static Decoder llama(bool strip_first_space);
-  /// Valid UTF-8.
+  /// Returns valid UTF-8.
   std::string decode(std::vector<std::string> tokens) const;
 
  private:
   enum class Kind { kReplace, kByteFallback, kFuse, kStrip, kByteLevel, kMetaspace };
   struct Step {
     Kind kind;
-    std::string content = {};    // what is put in, or what is stripped; Metaspace: its stand-in
-    size_t start = 0, stop = 0;  // Strip: at most so many
-    bool drop_first = false;     // Metaspace: the first token's stand-ins are dropped
+    std::string content = {};    // text to insert or to strip; Metaspace: its replacement character
+    size_t start = 0, stop = 0;  // Strip: maximum numbers
+    bool drop_first = false;     // Metaspace: the first token's replacement characters are dropped
     std::vector<Pattern> pattern = {};
   };
   Decoder() = default;

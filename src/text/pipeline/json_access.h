@@ -1,5 +1,5 @@
-// Typed access to tokenizer files: what is absent takes the default, what is mistyped is kInput
-// with its place.
+// Typed access to tokenizer files: an absent key takes the default, a mistyped one is kInput with
+// its location.
 #pragma once
 #include <string>
 
@@ -7,7 +7,7 @@
 
 namespace lft::text {
 
-/// Without `next` the advice is to fetch the files again.
+/// Without `next` the advice is to download the files again.
 [[noreturn]] void bad_tokenizer(const std::string& where, const std::string& what,
                                 const std::string& found = {}, const std::string& expected = {},
                                 const std::string& next = {});
@@ -15,7 +15,7 @@ namespace lft::text {
 [[noreturn]] void unsupported_component(const std::string& where, const std::string& component,
                                         const std::string& type);
 
-bool is_set(const io::Json& object, const std::string& key);  // present and not null
+bool is_set(const io::Json& object, const std::string& key);  // the key is present and not null
 bool flag_or(const io::Json& object, const std::string& key, bool otherwise,
              const std::string& where);
 std::string text_or(const io::Json& object, const std::string& key, const std::string& otherwise,

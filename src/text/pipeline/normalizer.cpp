@@ -51,7 +51,7 @@ Aligned compose(const Aligned& in) {
   out.at.reserve(in.text.size());
   const auto is_ascii = [&](size_t at) { return static_cast<uint8_t>(in.text[at]) < 0x80; };
   for (size_t begin = 0, end = 0; begin < in.text.size(); begin = end) {
-    // A character of ASCII composes with what comes after it, and with nothing before it.
+    // An ASCII character composes with following characters but never with previous ones.
     for (end = begin + 1; end < in.text.size() && !is_ascii(end);) ++end;
     if (end == begin + 1 && is_ascii(begin)) {
       out.append(in, begin, end);

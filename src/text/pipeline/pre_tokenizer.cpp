@@ -42,7 +42,7 @@ void PreTokenizer::add_metaspace(const io::Json& json, const std::string& where)
                   "one character");
   }
   const bool silent =
-      !flag_or(json, "add_prefix_space", true, where);  // the older spelling of "never"
+      !flag_or(json, "add_prefix_space", true, where);  // older spelling of "never"
   const std::string scheme = text_or(json, "prepend_scheme", "always", where);
   if (scheme != "always" && scheme != "first" && scheme != "never")
     unsupported_component(where, "Metaspace prepend_scheme", scheme);
@@ -163,7 +163,7 @@ Words PreTokenizer::apply(Aligned segment) const {
   Words words{std::move(segment), {}};
   if (!words.text.empty()) words.words.push_back({0, uint32_t(words.text.text.size())});
   for (const Step& step : steps_) {
-    words = run(step, words);  // at most 5 bytes for one
+    words = run(step, words);  // at most 5 bytes per byte
     check_growth(words.text.text.size(), source);
   }
   return words;

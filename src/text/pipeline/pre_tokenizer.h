@@ -1,5 +1,5 @@
 // The pre_tokenizer of tokenizer.json: Metaspace, Split, Digits, ByteLevel and sequences of them.
-// Anything else is refused by name.
+// Others are refused by name.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace lft::text {
 
-/// The words of one text, in order; what no word covers was removed.
+/// The words of one text, in order; text outside of all words was removed.
 struct Words {
   Aligned text;
   std::vector<ByteRange> words;
@@ -17,7 +17,7 @@ struct Words {
 
 class PreTokenizer {
  public:
-  /// null leaves the text one word.
+  /// For null the text is one word.
   PreTokenizer(const io::Json& json, const std::string& where);
   Words apply(Aligned segment) const;
 
@@ -27,7 +27,7 @@ class PreTokenizer {
   enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
   struct Step {
     Kind kind;
-    std::string replacement = {};  // Metaspace's stand-in for a space
+    std::string replacement = {};  // Metaspace's replacement character for a space
     Prepend prepend = Prepend::kNever;
     bool split = false, invert = false;
     Behavior behavior = Behavior::kIsolated;

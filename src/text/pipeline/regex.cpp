@@ -20,8 +20,8 @@ constexpr size_t kMaxPattern = 64 << 10;
          "write the pattern otherwise where that means the same, or take another model");
 }
 
-/// PCRE2's \s takes U+180E and is otherwise Oniguruma's; spelled out, both agree. \h is a hex digit
-/// there and a blank here.
+/// PCRE2's \s also matches U+180E, otherwise it equals Oniguruma's; it is spelled out here. \h is a
+/// hex digit in Oniguruma and a blank in PCRE2.
 std::string translate(const std::string& pattern, const std::string& where) {
   static const std::string kSpace = "\\x09-\\x0d\\x{85}\\p{Z}";
   std::string out;
@@ -31,8 +31,8 @@ std::string translate(const std::string& pattern, const std::string& where) {
     if (c == '\\' && i + 1 < pattern.size()) {
       const char escaped = pattern[++i];
       if (escaped == 'h' || escaped == 'H') bad_pattern(where, pattern, "\\h");
-      // In a group that a lookbehind calls, it lets a match begin before the place where the search
-      // does.
+      // In a group called by a lookbehind, it would let a match begin before the start of the
+      // search.
       if (escaped == 'K') bad_pattern(where, pattern, "\\K");
       if (escaped == 'S' && in_class) bad_pattern(where, pattern, "\\S inside [...]");
       if (escaped == 's')
@@ -65,7 +65,7 @@ struct Free {
   void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
 };
 
-/// A pattern may step back over the whole text once or twice, not try every way to cut it.
+/// A pattern may backtrack over the whole text once or twice, but not try every partition of it.
 uint32_t step_limit(std::string_view text) {
   return uint32_t(std::min<uint64_t>(10'000'000 + 8 * uint64_t(text.size()), UINT32_MAX));
 }
@@ -96,7 +96,7 @@ Regex::Regex(const std::string& pattern, const std::string& where)
     bad_pattern(where, pattern, reinterpret_cast<const char*>(message));
   }
   pcre2_jit_compile(code_->code,
-                    PCRE2_JIT_COMPLETE);  // where there is no JIT, the interpreter matches
+                    PCRE2_JIT_COMPLETE);  // without JIT support the interpreter is used
 }
 
 Regex::~Regex() = default;

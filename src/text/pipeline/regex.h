@@ -12,13 +12,13 @@ namespace lft::text {
 
 class Regex {
  public:
-  /// Throws kInput, naming `where`, on a pattern that does not compile or means something else in
+  /// Throws kInput, naming `where`, for a pattern that does not compile or has another meaning in
   /// PCRE2.
   Regex(const std::string& pattern, const std::string& where);
   ~Regex();
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
-  /// Non-overlapping matches, left to right; empty ones are left out. `text` is valid UTF-8.
+  /// Non-overlapping matches, left to right, without empty ones. `text` is valid UTF-8.
   /// Thread-safe.
   std::vector<ByteRange> find_all(std::string_view text) const;
 

@@ -7,7 +7,7 @@
 namespace lft::text {
 namespace {
 
-constexpr size_t kMaxAddedBytes = 1024;  // keeps the search for added tokens linear in the text
+constexpr size_t kMaxAddedBytes = 1024;  // keeps the search for added tokens linear
 
 }  // namespace
 

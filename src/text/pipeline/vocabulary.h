@@ -1,5 +1,5 @@
-// The tokens of a model with the added tokens on top: ids, names, and the added tokens found in a
-// text. Knows no merges.
+// The tokens of a model and the added tokens: ids, names, and the search for added tokens in a
+// text. Independent of merges.
 #pragma once
 #include <optional>
 #include <string>
@@ -14,9 +14,9 @@ namespace lft::text {
 class Vocabulary {
  public:
   explicit Vocabulary(const TokenMap& model);
-  /// As the tokenizers library: a token of the model keeps its id, a new one takes the next, one
-  /// that is there takes the new flags. kInput where `token.id` (when it is not -1) is another, or
-  /// the id is taken.
+  /// As in the tokenizers library: a token of the model keeps its id, a new one gets the next id,
+  /// an existing one gets the new flags. kInput if `token.id` (unless -1) differs, or the id is in
+  /// use.
   void add(AddedToken token, const std::string& where);
   bool has_added(const std::string& content) const { return added_ids_.contains(content); }
   const std::vector<AddedToken>& added() const { return added_; }
@@ -34,10 +34,10 @@ class Vocabulary {
   void put(int64_t id, const std::string& token, const std::string& where);
 
   TokenMap model_;
-  int64_t model_size_;              // entries of the model
-  std::vector<std::string> names_;  // by id; "" where no token has it
+  int64_t model_size_;              // number of entries of the model
+  std::vector<std::string> names_;  // by id; "" for an unused id
   std::vector<AddedToken> added_;
-  std::unordered_map<std::string, size_t> added_ids_;  // content -> place in added_
+  std::unordered_map<std::string, size_t> added_ids_;  // content -> index in added_
   std::unordered_set<std::string> special_;
   std::vector<bool> special_ids_;
 };

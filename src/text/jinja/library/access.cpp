@@ -26,7 +26,7 @@ Value group_attribute(const ListObject& group, std::string_view name) {
   return Value::undefined();
 }
 
-/// Python's, none of which lft has.
+/// Python attributes that lft does not have.
 bool is_number_attribute(std::string_view name) {
   constexpr std::string_view kNames[] = {
       "real",       "imag",      "numerator", "denominator", "conjugate",

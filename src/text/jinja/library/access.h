@@ -7,21 +7,21 @@
 
 namespace lft::text::jinja {
 
-/// A method without its call; undefined for one that would change the value.
+/// A bound method; undefined for one that would change the value.
 Value make_method(const Value& receiver, const Builtin& method, Work& work);
-/// getattr(value, name) of what is neither a loop nor a macro; undefined where there is none.
+/// getattr(value, name), except for loops and macros; undefined if there is no such attribute.
 Value builtin_attribute(const Value& value, std::string_view name, Work& work);
-/// value.name: the attribute or else the item. Throws kInput where the value is undefined.
+/// value.name: the attribute, or else the item. Throws kInput if the value is undefined.
 Value get_attribute(const Value& value, std::string_view name, Work& work);
-/// value[key]: the item or else the attribute. Throws kInput where the value is undefined.
+/// value[key]: the item, or else the attribute. Throws kInput if the value is undefined.
 Value get_item(const Value& value, const Value& key, Work& work);
 
-/// What the arguments `attribute` of filters name.
+/// The path in the argument `attribute` of a filter.
 class AttributePath {
  public:
-  /// A text with dots, an integer, or none, which is the value itself.
+  /// A text with dots, an integer, or none, which selects the value itself.
   AttributePath(const Value& attribute, Work& work);
-  /// `otherwise` replaces what is undefined, unless it is missing or none.
+  /// `otherwise` replaces an undefined result, unless it is missing or none.
   Value get(const Value& value, const Value& otherwise, Work& work) const;
 
  private:

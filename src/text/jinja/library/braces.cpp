@@ -20,7 +20,7 @@ class Braces {
  public:
   Braces(const Arguments& arguments, Work& work) : arguments_(arguments), work_(work) {}
 
-  /// The text with its fields filled. Formats of fields may contain fields, whose formats may not.
+  /// Formats the text. Format specs may contain fields, whose specs may not.
   Text run(const Text& format, int level) {
     if (level > 2) fail("fields are nested too deeply");
     const std::string_view bytes = format.bytes();
@@ -49,7 +49,7 @@ class Braces {
     work_.refuse("the chat template calls format() wrongly: " + what);
   }
 
-  /// The closing brace of the field that opens at `at`. In brackets braces mean nothing.
+  /// The closing brace of the field that opens at `at`. Braces inside brackets are ignored.
   size_t field_end(std::string_view bytes, size_t at) {
     int open = 0;
     bool in_brackets = false;
@@ -95,7 +95,7 @@ class Braces {
     return Value::of(repr.finish());
   }
 
-  /// The argument at a place, or of a name, with its attributes and items.
+  /// The argument at a position or with a name, with its attributes and items.
   Value value_of(std::string_view name) {
     const size_t end = std::min(name.find_first_of(".["), name.size());
     Value value = argument(name.substr(0, end));

@@ -1,4 +1,4 @@
-// jinja2's global functions, and those that transformers adds.
+// jinja2's global functions, and those of transformers.
 #include <cstdio>
 #include <ctime>
 
@@ -89,7 +89,7 @@ Value do_raise_exception(Arguments& arguments, Work& work) {
   work.reject(std::string(text_of(arguments[0], work).bytes()));
 }
 
-/// "2024-07-26", with or without "T12:30:00" after it.
+/// Parses "2024-07-26", with or without "T12:30:00".
 std::tm parse_date(const std::string& date, Work& work) {
   std::tm time{};
   const int fields =

@@ -1,4 +1,4 @@
-// jinja2's tests: the names after `is`.
+// jinja2's tests, the names after `is`.
 #include "src/text/jinja/library/builtin.h"
 #include "src/text/jinja/value/arithmetic.h"
 #include "src/text/jinja/value/compare.h"
@@ -11,7 +11,7 @@ namespace {
 
 using Test = bool (*)(const Value& value);
 
-/// Of a test that looks at the value alone.
+/// A test of the value alone.
 template <Test test>
 Value plain(Arguments& arguments, Work&) {
   return Value::of(test(arguments[0]));
@@ -50,7 +50,7 @@ bool is_callable(const Value& value) {
   }
 }
 
-/// Whether the text has letters with a case, and all have this one.
+/// Whether the text has cased letters, all of them with this case.
 bool has_one_case(const Text& text, bool (*wanted)(char32_t), bool (*other)(char32_t)) {
   bool found = false;
   for (size_t at = 0; at < text.size();) {
@@ -104,7 +104,7 @@ Value test_in(Arguments& arguments, Work& work) {
   return Value::of(contains(arguments[1], arguments[0], work));
 }
 
-/// The same object. Equal numbers and texts, which Python may or may not share, are the same.
+/// Object identity. Equal numbers and texts, which Python may or may not share, are identical.
 Value test_sameas(Arguments& arguments, Work& work) {
   const Value &a = arguments[0], &b = arguments[1];
   if (a.kind() != b.kind()) return Value::of(false);

@@ -1,4 +1,4 @@
-// jinja2's filters, by what they work on. builtin.h finds them by name.
+// jinja2's filters, grouped by operand. builtin.h finds them by name.
 #pragma once
 #include <vector>
 
@@ -7,10 +7,10 @@
 namespace lft::text::jinja {
 
 std::vector<Builtin> text_filters();
-std::vector<Builtin> html_filters();   // escapes and marks
-std::vector<Builtin> list_filters();   // of whole lists and dicts
-std::vector<Builtin> order_filters();  // by keys: sort, groupby, unique, min, max ...
-std::vector<Builtin> pick_filters();   // by other filters and tests: map, select ...
+std::vector<Builtin> html_filters();   // escapes and safe marks
+std::vector<Builtin> list_filters();   // for whole lists and dicts
+std::vector<Builtin> order_filters();  // with keys: sort, groupby, unique, min, max ...
+std::vector<Builtin> pick_filters();   // with other filters and tests: map, select ...
 std::vector<Builtin> number_filters();
 
 }  // namespace lft::text::jinja

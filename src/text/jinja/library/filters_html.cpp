@@ -1,5 +1,5 @@
-// Filters that escape or mark texts. Without autoescape a marked text prints as any other; where
-// jinja2 would escape what comes together with it, lft refuses (value/arithmetic.cpp, print.cpp).
+// Filters that escape or mark texts. Without autoescape a marked text prints like any other; where
+// jinja2 would escape a text combined with it, lft refuses (value/arithmetic.cpp, print.cpp).
 #include "src/text/jinja/library/filters.h"
 #include "src/text/jinja/library/strings.h"
 #include "src/text/jinja/value/iterate.h"

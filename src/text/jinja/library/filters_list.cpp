@@ -1,4 +1,4 @@
-// Filters of whole lists and dicts, and of any value.
+// Filters for whole lists and dicts, and for any value.
 #include <algorithm>
 
 #include "src/text/jinja/library/access.h"

@@ -1,4 +1,4 @@
-// Filters of numbers, and those that make numbers of texts.
+// Filters for numbers, and conversions of texts to numbers.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -13,8 +13,8 @@
 namespace lft::text::jinja {
 namespace {
 
-/// A number's text without white space around it and without single underscores between digits;
-/// nothing where an underscore is anywhere else.
+/// A number's text without surrounding white space and single underscores between digits; empty if
+/// an underscore is anywhere else.
 std::optional<std::string> number_text(const Text& text, Work& work) {
   const Text stripped = strip(text, nullptr, true, true, work);
   const std::string_view bytes = stripped.bytes();
@@ -31,7 +31,7 @@ std::optional<std::string> number_text(const Text& text, Work& work) {
   return out;
 }
 
-/// Python's int(text, base).
+/// Implements Python's int(text, base).
 std::optional<int64_t> parse_integer(const Text& text, int64_t base, Work& work) {
   std::optional<std::string> digits = number_text(text, work);
   if (!digits || digits->empty() || base < 0 || base == 1 || base > 36) return std::nullopt;
@@ -68,7 +68,7 @@ std::optional<int64_t> parse_integer(const Text& text, int64_t base, Work& work)
   return negative ? value : -value;
 }
 
-/// Python's float(text).
+/// Implements Python's float(text).
 std::optional<double> parse_float(const Text& text, Work& work) {
   const std::optional<std::string> digits = number_text(text, work);
   if (!digits || digits->empty()) return std::nullopt;
@@ -117,7 +117,7 @@ Value do_abs(Arguments& arguments, Work& work) {
   return value.integer() < 0 ? negate(value, work) : Value::of(value.integer());
 }
 
-/// To the nearest multiple of 10^-digits, halves to the even one.
+/// Rounds to the nearest multiple of 10^-digits, ties to even.
 double rounded(double value, int64_t digits) {
   if (!std::isfinite(value) || digits > 323) return value;
   if (digits >= 0) {

@@ -1,4 +1,4 @@
-// Filters that order or group by keys. Texts compare without their case by default.
+// Filters that order or group by keys. By default texts are compared ignoring case.
 #include <algorithm>
 
 #include "src/text/jinja/library/access.h"
@@ -28,7 +28,7 @@ void sort_by_key(std::vector<Keyed>* items, bool reverse, Work& work) {
   });
 }
 
-/// The paths of "a,b.c".
+/// Splits "a,b.c" into attribute paths.
 std::vector<AttributePath> paths_of(const Value& attribute, Work& work) {
   if (!attribute.is_text()) return {AttributePath(attribute, work)};
   std::vector<AttributePath> paths;
@@ -137,7 +137,7 @@ Value do_groupby(Arguments& arguments, Work& work) {
     size_t end = begin;
     for (; end < items.size() && equals(items[begin].key, items[end].key, work); ++end)
       values.push_back(items[end].value);
-    if (end == begin) ++end;  // a key that differs from itself
+    if (end == begin) ++end;  // a key that is not equal to itself
     const Value key = path.get(items[begin].value, otherwise, work);
     groups.push_back(make_group(key, std::move(values), work));
     begin = end;

@@ -1,5 +1,5 @@
 // map, select, reject, selectattr and rejectattr, and the table of all filters. All elements are
-// looked at at once, where jinja2 looks at each when somebody asks for it.
+// evaluated at once, where jinja2 evaluates them lazily.
 #include "src/base/errors.h"
 #include "src/text/jinja/library/access.h"
 #include "src/text/jinja/library/filters.h"
@@ -8,10 +8,10 @@
 namespace lft::text::jinja {
 namespace {
 
-/// Calls a filter or test by name on one value after the other, with the same further arguments.
+/// Calls a filter or test by name on each value, with the same further arguments.
 class NamedCall {
  public:
-  /// The name is the argument at `at`, what follows goes to the call.
+  /// The name is the argument at `at`; the following arguments are passed to the call.
   NamedCall(const Arguments& arguments, size_t at, bool is_filter, Work& work)
       : values_(arguments.values.begin() + static_cast<std::ptrdiff_t>(at) + 1,
                 arguments.values.end()),
@@ -70,7 +70,7 @@ Value do_map(Arguments& arguments, Work& work) {
   return make_iterator(std::move(out), work);
 }
 
-/// Those for which the test at argument `at`, or else their truth, is `wanted`.
+/// Values for which the test at argument `at`, or else their truth, is `wanted`.
 Value pick(const Arguments& arguments, bool by_attribute, bool wanted, Work& work) {
   const Value& value = arguments[0];
   if (!truth(value)) return make_iterator({}, work);

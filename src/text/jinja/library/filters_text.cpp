@@ -1,4 +1,4 @@
-// Filters of texts. What is no text is taken as str() shows it.
+// Filters for texts. Other values are converted by str().
 #include <algorithm>
 
 #include "src/text/jinja/library/filters.h"
@@ -12,12 +12,12 @@ namespace {
 
 Text subject(const Arguments& arguments, Work& work) { return text_of(arguments[0], work); }
 
-/// A marked text stays marked.
+/// Marked texts remain marked.
 Value with_mark(const Value& result, const Arguments& arguments) {
   return Value::of(result.text(), arguments[0].is_marked());
 }
 
-/// Of filters that would escape what comes together with a marked text.
+/// For filters that would escape a text combined with a marked one.
 void check_mark(const Arguments& arguments, const char* name, Work& work) {
   for (const Value& value : arguments.values)
     if (value.is_marked()) work.unsupported("text marked by `safe` in the filter", name);
@@ -38,7 +38,7 @@ Value do_capitalize(Arguments& arguments, Work& work) {
   return with_mark(rewritten(to_capitalized(text.bytes()), text, "capitalize", work), arguments);
 }
 
-/// Words begin after blanks, - ( { [ and <.
+/// Words begin after blanks, -, (, {, [ and <.
 Value do_title(Arguments& arguments, Work& work) {
   const Text text = subject(arguments, work);
   const std::string_view bytes = text.bytes();

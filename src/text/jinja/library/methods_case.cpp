@@ -1,4 +1,4 @@
-// Methods of str that change or ask for the case and the kind of characters.
+// Methods of str that change or test the case and the class of characters.
 #include <algorithm>
 
 #include "src/text/jinja/library/methods.h"
@@ -39,7 +39,7 @@ using OfPoint = bool (*)(char32_t point);
 
 bool is_alnum(char32_t point) { return point != '_' && is_word_point(point); }
 
-/// Whether there are characters, and all are of one kind.
+/// Whether the text is not empty and all its characters are of one class.
 template <OfPoint of>
 Value all_are(Arguments& arguments, Work&) {
   const std::string_view bytes = arguments[0].bytes();
@@ -48,7 +48,7 @@ Value all_are(Arguments& arguments, Work&) {
   return Value::of(!bytes.empty());
 }
 
-/// Whether there are letters of this case, and none of another.
+/// Whether there are letters of this case and none of another.
 template <OfPoint of, OfPoint other>
 Value are_of_case(Arguments& arguments, Work&) {
   const std::string_view bytes = arguments[0].bytes();

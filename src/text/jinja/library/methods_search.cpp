@@ -1,4 +1,4 @@
-// Methods of str that look for a text within it.
+// Methods of str that search for a text.
 #include <algorithm>
 
 #include "src/base/errors.h"
@@ -11,8 +11,8 @@ namespace {
 
 constexpr size_t kNone = std::string_view::npos;
 
-/// The bytes of self[start:end], whose bounds are the arguments 2 and 3. `fits` is false where the
-/// start is after the end of the text.
+/// The bytes of self[start:end], whose bounds are arguments 2 and 3. `fits` is false if the start
+/// is beyond the end of the text.
 struct Region {
   Text text;
   size_t begin, end;
@@ -34,7 +34,7 @@ Region region_of(const Arguments& arguments, Work& work) {
   return {text, text.byte_at(start, work), text.byte_at(stop, work), true};
 }
 
-/// The last place of `needle`.
+/// The last position of `needle`.
 size_t find_last(std::string_view text, std::string_view needle, Work& work) {
   if (needle.size() > 1)
     work.step(static_cast<int64_t>(text.size() / 64 * std::min<size_t>(needle.size(), 4096)));
@@ -83,7 +83,7 @@ Value text_count(Arguments& arguments, Work& work) {
   return Value::of(count);
 }
 
-/// Whether one of the texts of argument 1, a text or a tuple of texts, matches the region.
+/// Whether a text of argument 1, which is a text or a tuple of texts, matches the region.
 template <class Holds>
 Value any_affix(Arguments& arguments, Work& work, const Holds& holds) {
   const Region region = region_of(arguments, work);

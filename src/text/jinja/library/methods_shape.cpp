@@ -1,5 +1,5 @@
-// Methods of str that cut or pad it, its format(), and the methods of list, tuple, dict and cycler.
-// Here is the table of all methods.
+// Methods of str that trim or pad, its format(), the methods of list, tuple, dict and cycler, and
+// the table of all methods.
 #include <algorithm>
 
 #include "src/base/errors.h"

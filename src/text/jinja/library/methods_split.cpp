@@ -1,4 +1,4 @@
-// Methods of str that take it apart or put texts together.
+// Methods of str that split or join texts.
 #include <algorithm>
 
 #include "src/text/jinja/library/methods.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kNotThere = std::string_view::npos;
 
-/// At white space, at most `count` times, from the left.
+/// Splits at white space, at most `count` times, from the left.
 std::vector<Value> split_words(const Text& text, int64_t count, Work& work) {
   const std::string_view bytes = text.bytes();
   std::vector<Value> words;
@@ -37,7 +37,7 @@ std::vector<Value> split_words(const Text& text, int64_t count, Work& work) {
   return words;
 }
 
-/// The same from the right.
+/// Splits at white space from the right.
 std::vector<Value> split_words_back(const Text& text, int64_t count, Work& work) {
   const std::string_view bytes = text.bytes();
   std::vector<Value> words;
@@ -78,7 +78,7 @@ std::vector<Value> split_at(const Text& text, const Text& separator, int64_t cou
   return parts;
 }
 
-/// Charges for the search of `needle` from the right, which may look at each byte often.
+/// Charges for a search of `needle` from the right, which may compare each byte often.
 void charge_backward(const Text& text, const Text& needle, Work& work) {
   work.step(1 + static_cast<int64_t>(text.size() / 64 * std::min<size_t>(needle.size(), 4096)));
 }
@@ -106,7 +106,7 @@ Text separator_argument(const Arguments& arguments, Work& work) {
   return separator;
 }
 
-/// `at` splits at a separator, `words` where none is given.
+/// `at` splits at a separator, `words` is used if none is given.
 template <auto at, auto words>
 Value splitting(Arguments& arguments, Work& work) {
   const Text text = text_argument(arguments, 0, work);

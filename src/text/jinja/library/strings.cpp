@@ -13,7 +13,7 @@ bool ends_line(char32_t point) {
          point == 0x2028 || point == 0x2029;
 }
 
-/// The replacement goes before every character and after the last.
+/// Inserts the replacement before every character and after the last.
 Text interleaved(const Text& text, const Text& with, int64_t count, Work& work) {
   TextBuilder out(work);
   size_t at = 0;

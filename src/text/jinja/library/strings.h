@@ -1,4 +1,4 @@
-// What methods and filters of texts share. Results keep the origins of the characters they copy.
+// Helpers of text methods and filters. Results keep the origins of copied characters.
 #pragma once
 #include <vector>
 
@@ -6,19 +6,20 @@
 
 namespace lft::text::jinja {
 
-/// Without the characters at its ends that `characters` has; null: white space.
+/// Removes characters in `characters` from both ends; null: white space.
 Text strip(const Text& text, const Text* characters, bool left, bool right, Work& work);
-/// The first `count` of `old`, all where it is negative. An empty `old` is between all characters.
+/// Replaces the first `count` of `old`, or all if it is negative. An empty `old` matches between
+/// characters.
 Text replaced(const Text& text, const Text& old, const Text& with, int64_t count, Work& work);
-/// In the middle of a field, as str.center() has it. `fill` is one character.
+/// Centres the text as str.center() does. `fill` is one character.
 Text centered(const Text& text, int64_t width, const Text& fill, Work& work);
-/// With `left` and `right` times the fill around it.
+/// Pads with `left` and `right` fill characters.
 Text padded(const Text& text, int64_t left, int64_t right, const Text& fill, Work& work);
-/// str.splitlines().
+/// Implements str.splitlines().
 std::vector<Text> split_lines(const Text& text, bool keep_ends, Work& work);
-/// A changed text, which loses its origins by `by`; the text itself where nothing changed.
+/// A changed text, whose origins are recorded as lost by `by`; an unchanged text itself.
 Value rewritten(std::string bytes, const Text& text, const char* by, Work& work);
-/// Whether \w has it.
+/// Whether \w matches it.
 bool is_word_point(char32_t point);
 
 }  // namespace lft::text::jinja

@@ -18,7 +18,7 @@ std::string json_float(double value) {
   return float_repr(value);
 }
 
-/// The escape of a code point, or "" where it needs none.
+/// The escape of a code point, or "" if it needs none.
 std::string json_escape(char32_t point, bool ascii) {
   constexpr std::string_view kPlain = "\"\\\b\f\n\r\t", kMarks = "\"\\bfnrt";
   if (point < 0x80) {
@@ -69,7 +69,7 @@ class JsonWriter {
     return Text(std::string(static_cast<size_t>(width), ' '));
   }
 
-  /// `owner` is the source of the value around, or -1.
+  /// `owner`: the source of the enclosing value, or -1.
   void write(const Value& value, int32_t owner, int level) {
     work_.step();
     if (owner < 0) owner = value.source();
@@ -131,7 +131,7 @@ class JsonWriter {
     text.has_origin() ? out_.append(text) : out_.append_owned(text.bytes(), owner);
   }
 
-  /// A new line of this level, where lines are wanted.
+  /// Starts a new line at this level, if indentation is requested.
   void write_line(int32_t owner, int level) {
     if (!indent_) return;
     out_.append_owned("\n", owner);

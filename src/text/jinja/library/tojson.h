@@ -1,4 +1,4 @@
-// The filter tojson as transformers has it: Python's json.dumps, without escapes for HTML.
+// The filter tojson as in transformers: Python's json.dumps, without HTML escapes.
 #pragma once
 #include "src/text/jinja/library/builtin.h"
 

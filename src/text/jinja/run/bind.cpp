@@ -8,7 +8,7 @@
 namespace lft::text::jinja {
 namespace {
 
-/// Adds the names of a scope to its symbols. Scopes within it have their own.
+/// Adds the names of a scope to its symbols. Inner scopes have their own symbols.
 class Collector {
  public:
   explicit Collector(Symbols* symbols) : symbols_(symbols) {}
@@ -64,7 +64,7 @@ class Collector {
     }
   }
 
-  /// `if` is one condition; every `elif` is a condition of its own within the second branch.
+  /// `if` is one condition; every `elif` is a condition in the second branch of the previous one.
   void branches(const If& choice) {
     expr(choice.branches[0].test.get());
     std::vector<Symbols> copies;
@@ -107,7 +107,7 @@ class Binder {
   }
 
  private:
-  /// In a condition (`soft`) a filter or test that there is not is an error only when it is used.
+  /// In a condition (`soft`) an unknown filter or test is an error only when it is used.
   void expr(Expr* expr, const Symbols& symbols, bool soft) {
     if (expr == nullptr) return;
     soft = soft || expr->kind == ExprKind::kCondition;

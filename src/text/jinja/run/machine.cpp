@@ -49,7 +49,7 @@ Frame* Machine::acquire(const Function& function, Frame* outer) {
   return frame;
 }
 
-/// A frame that functions within may still see stays to the end.
+/// A frame that inner functions may still use is kept until the end.
 void Machine::give_back(const Function& function, Frame* frame) {
   if (function.is_captured) return;
   frame->slots.clear();
@@ -182,7 +182,7 @@ void Machine::exec_generation(const Generation& generation) {
   const size_t begin = out_->size();
   Call call(*this, generation.function, frame_);
   call.begin();
-  ++redirects_;  // it has no place in another one
+  ++redirects_;  // the output of the block has no position in another one
   exec(generation.body);
   --redirects_;
   generation_.push_back({begin, out_->size()});

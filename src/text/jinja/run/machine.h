@@ -1,5 +1,5 @@
-// Renders a bound template: walks its tree, with the variables in frames and the output in a
-// builder. For one rendering.
+// Renders a bound template: evaluates its tree, with the variables in frames and the output in a
+// builder. One object renders once.
 #pragma once
 #include <deque>
 #include <forward_list>
@@ -11,7 +11,7 @@
 
 namespace lft::text::jinja {
 
-/// The variables of one call of a function.
+/// The variables of one function call.
 struct Frame {
   Frame* outer = nullptr;
   std::vector<Value> slots;
@@ -19,30 +19,30 @@ struct Frame {
 
 struct MacroObject : Object {
   const Macro* macro = nullptr;
-  Frame* frame = nullptr;  // where it was defined
+  Frame* frame = nullptr;  // the frame of its definition
 };
 
 class Machine;
 
-/// The elements of a `for` that its condition lets through, and what `loop` knows of them.
+/// The elements of a `for` that pass its condition, and the state of `loop`.
 struct LoopObject : Object {
   LoopObject(Machine* machine, const For* loop, Value iterable, Work& work)
       : machine(machine), loop(loop), iteration(std::move(iterable), work) {}
   void release() override;
-  /// False at the end.
+  /// Advances; false at the end.
   bool advance();
-  /// The one that comes after the current one; missing at the end.
+  /// The element after the current one; missing at the end.
   const Value& peek();
   int64_t length();
 
   Machine* machine;
   const For* loop;
-  Frame* frame = nullptr;  // that the condition sees
+  Frame* frame = nullptr;  // frame of the condition
   Iteration iteration;
-  std::deque<Value> ahead;  // drawn, but not yet the current one
+  std::deque<Value> ahead;  // drawn, but after the current element
   int64_t index0 = -1, depth0 = 0, known_length = -1;
   Value previous, current;
-  Value changed;  // what loop.changed() was last called with
+  Value changed;  // last arguments of loop.changed()
 };
 
 struct GenerationSpan {
@@ -52,21 +52,21 @@ struct GenerationSpan {
 class Machine {
  public:
   Machine(const Program& program, const Value& globals, Work& work);
-  /// Writes everything to `out`.
+  /// Writes the whole output to `out`.
   void run(TextBuilder* out);
   const std::vector<GenerationSpan>& generation() const { return generation_; }
   Work& work() { return work_; }
 
-  /// Draws the next element that the loop's condition lets through.
+  /// Draws the next element that passes the loop's condition.
   bool draw(LoopObject* loop, Value* item);
 
  private:
   enum class Flow { kNext, kBreak, kContinue };
-  /// Counts what is within each other.
+  /// Counts the nesting depth.
   class Deeper;
-  /// Another output for a while.
+  /// Redirects the output during its lifetime.
   class Redirect;
-  /// A function's variables while it runs.
+  /// Sets a function's variables while it runs.
   class Call;
 
   // machine.cpp: statements
@@ -97,7 +97,7 @@ class Machine {
 
   // machine_expressions.cpp
   Value eval(const Expr& expr);
-  /// The same without a copy where it is a constant or a variable; else in `*space`.
+  /// Evaluates without copying a constant or a variable; other values are put in `*space`.
   const Value& look(const Expr& expr, Value* space);
   Value eval_name(const Expr& expr);
   Value eval_sequence(const Expr& expr);
@@ -126,7 +126,7 @@ class Machine {
 
   const Program& program_;
   Work& work_;
-  std::vector<Value> globals_;  // of Program::globals
+  std::vector<Value> globals_;  // values of Program::globals
   std::forward_list<Frame> frames_;
   std::vector<Frame*> free_frames_;
   Frame* frame_ = nullptr;

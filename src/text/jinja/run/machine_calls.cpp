@@ -1,4 +1,4 @@
-// Calls: of functions, methods, macros, filters and tests.
+// Calls of functions, methods, macros, filters and tests.
 #include <algorithm>
 
 #include "src/base/errors.h"
@@ -121,7 +121,7 @@ Value Machine::call_macro(const MacroObject& object, Arguments* arguments) {
   return Value::of(redirect.finish());
 }
 
-/// Leaves missing what is not given.
+/// Omitted arguments remain missing.
 void Machine::fill_parameters(const Macro& macro, Arguments* arguments, Frame* frame) {
   const size_t count = macro.parameters.size();
   const size_t by_place = std::min(count, arguments->values.size());

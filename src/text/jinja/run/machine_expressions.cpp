@@ -1,4 +1,4 @@
-// Expressions but for calls.
+// Expressions other than calls.
 #include "src/text/jinja/library/access.h"
 #include "src/text/jinja/run/machine.h"
 #include "src/text/jinja/value/compare.h"
@@ -208,7 +208,7 @@ Value Machine::macro_attribute(const Macro& macro, const std::string& name) {
   return Value::tuple(std::move(names), work_);
 }
 
-/// getattr() alone; undefined where there is no such attribute.
+/// getattr() only; undefined if there is no such attribute.
 Value Machine::object_attribute(const Value& value, const std::string& name) {
   switch (value.kind()) {
     case Kind::kLoop:

@@ -1,4 +1,4 @@
-// The statement `for`, and the variable `loop` in its body.
+// The `for` statement, and the variable `loop` in its body.
 #include "src/text/jinja/run/machine.h"
 #include "src/text/jinja/value/compare.h"
 
@@ -76,8 +76,8 @@ Text Machine::run_recursive(const For& loop, Frame* outer, Value iterable, int64
   return redirect.finish();
 }
 
-/// The `else` of jinja2's loops runs unless a body came to its end: also after bodies that all
-/// left by `continue` or `break`.
+/// The `else` of jinja2's loops runs unless a body was completed: also if all bodies ended with
+/// `continue` or `break`.
 void Machine::run_loop(const For& loop, Value iterable, int64_t depth0) {
   bool completed = false;
   if (!loop.has_loop && !loop.test) {

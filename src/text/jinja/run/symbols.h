@@ -1,5 +1,5 @@
-// Which variable a name is: jinja2's rules of scopes. A name belongs to the innermost scope that
-// sets it or, where none around it does, is looked up when that scope begins.
+// Resolves names to variables by jinja2's scope rules. A name belongs to the innermost scope that
+// sets it; if no enclosing scope does, it is looked up when that scope begins.
 #pragma once
 #include <map>
 #include <set>
@@ -10,7 +10,7 @@
 
 namespace lft::text::jinja {
 
-/// A function while its variables are counted.
+/// A function while its variables are being counted.
 struct FunctionScope {
   Function* function;
   FunctionScope* outer;
@@ -18,17 +18,17 @@ struct FunctionScope {
 
 class Symbols {
  public:
-  /// The root has no parent.
+  /// The root scope has no parent.
   Symbols(Symbols* parent, FunctionScope* function, Program* program);
 
   void load(const std::string& name);
   void store(const std::string& name);
-  /// A variable that has its value before the scope begins.
+  /// Declares a variable that has its value before the scope begins.
   uint32_t declare(const std::string& name);
-  /// Takes over what the branches of a condition, each a copy of this, have added.
+  /// Merges the names that the branches of a condition, each a copy of this, have added.
   void merge(const std::vector<Symbols>& branches);
 
-  /// As `from` sees it. The name is known.
+  /// Resolves a known name as seen from `from`.
   Variable find(const std::string& name, const FunctionScope* from) const;
   FunctionScope* function() const { return function_; }
   Program* program() const { return program_; }
@@ -48,9 +48,9 @@ class Symbols {
   FunctionScope* function_;
   Program* program_;
   std::map<std::string, Reference> references_;
-  std::map<uint32_t, Load> loads_;  // by slot; not of those declared
+  std::map<uint32_t, Load> loads_;  // by slot; without declared ones
   std::set<std::string> stores_;
-  /// Branches that set one name share its variable.
+  /// Branches that set the same name share its variable.
   std::shared_ptr<std::map<std::string, uint32_t>> slots_;
 };
 

@@ -1,4 +1,4 @@
-// The names within a part of a template, in the order in which jinja2 visits them.
+// Visits the names in a part of a template, in jinja2's order.
 #pragma once
 #include <functional>
 #include <set>
@@ -16,7 +16,7 @@ void walk_target(const Expr& target, NameUse use, const NameVisitor& visit);
 void walk_body(const Body& body, const NameVisitor& visit);
 void walk_for(const For& loop, const NameVisitor& visit);
 
-/// Those of `names` that the body reads before it sets them.
+/// The names in `names` that the body reads before it sets them.
 std::set<std::string> undeclared(const Body& body, std::set<std::string> names);
 
 }  // namespace lft::text::jinja

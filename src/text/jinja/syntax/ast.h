@@ -1,5 +1,5 @@
-// A template as a tree: expressions, statements, and what binding (src/text/jinja/run) adds to
-// them.
+// The syntax tree of a template: expressions, statements, and the results of binding
+// (src/text/jinja/run).
 #pragma once
 #include <memory>
 #include <string>
@@ -10,27 +10,27 @@
 
 namespace lft::text::jinja {
 
-/// A variable of the function `hops` functions further out.
+/// A variable of the function `hops` levels further out.
 struct Variable {
   uint32_t hops = 0, slot = 0;
 };
 
-/// How a scope's variables begin.
+/// The initial value of a scope's variable.
 struct Load {
   enum class Kind : uint8_t { kGlobal, kCopy, kUnset };
   Kind kind = Kind::kUnset;
   uint32_t slot = 0;
-  uint32_t global = 0;  // place in Program::globals
-  Variable from;        // of kCopy
+  uint32_t global = 0;  // index in Program::globals
+  Variable from;        // for kCopy
 };
 struct Scope {
   std::vector<Load> loads;
 };
-/// What has variables of its own: the template, a macro, the body of a call block or of a recursive
+/// A unit with its own variables: the template, a macro, the body of a call block or of a recursive
 /// loop.
 struct Function {
   uint32_t slots = 0;
-  bool is_captured = false;  // functions within it may outlast it
+  bool is_captured = false;  // inner functions may outlive it
   Scope scope;
 };
 
@@ -40,7 +40,7 @@ using ExprPtr = std::unique_ptr<Expr>;
 enum class ExprKind : uint8_t {
   kConstant,
   kName,
-  kAttributeTarget,  // name.attribute that is assigned to
+  kAttributeTarget,  // assignment to name.attribute
   kList,
   kTuple,
   kDict,  // parts: key, value, key, value ...
@@ -52,12 +52,12 @@ enum class ExprKind : uint8_t {
   kAnd,
   kOr,
   kCompare,    // parts[0] tests[0] parts[1] tests[1] ...
-  kCondition,  // parts: condition, then, otherwise (or two alone)
+  kCondition,  // parts: condition, then, otherwise (optional)
   kAttribute,
   kItem,
   kSlice,  // parts: start, stop, step, each of which may be null
   kCall,
-  kFilter,  // parts[0] may be null: what a block has written
+  kFilter,  // parts[0] may be null: the output of a block
   kTest,
 };
 enum class Comparison : uint8_t { kEq, kNe, kLt, kLe, kGt, kGe, kIn, kNotIn };
@@ -71,19 +71,19 @@ struct CallArguments {
 struct Expr {
   Expr(ExprKind kind, uint32_t line) : kind(kind), line(line) {}
   ExprKind kind;
-  Operator sign = Operator::kAdd;  // of kBinary
+  Operator sign = Operator::kAdd;  // for kBinary
   uint16_t height = 1;
   uint32_t line;
   Value constant;
-  std::string name;  // of a variable, attribute, filter or test
+  std::string name;  // name of a variable, attribute, filter or test
   std::vector<ExprPtr> parts;
   std::vector<Comparison> comparisons;
   std::unique_ptr<CallArguments> arguments;
-  // By binding:
+  // Set by binding:
   Variable variable;
-  const Builtin* builtin = nullptr;      // of kFilter and kTest; null where there is none
-  const Builtin* of_text = nullptr;      // methods that kAttribute's name is
-  const Builtin* of_sequence = nullptr;  // of a list
+  const Builtin* builtin = nullptr;      // for kFilter and kTest; null if unknown
+  const Builtin* of_text = nullptr;      // methods with kAttribute's name
+  const Builtin* of_sequence = nullptr;  // those of a list
   const Builtin* of_dict = nullptr;
 };
 
@@ -116,13 +116,13 @@ struct Output : Stmt {
 struct For : Stmt {
   using Stmt::Stmt;
   ExprPtr target, iterable, test;
-  ExprPtr test_target;  // the same names as `target`, seen by the test alone
+  ExprPtr test_target;  // the same names as `target`, as seen by the test
   bool is_recursive = false;
   Body body, otherwise;
   Scope body_scope, test_scope, else_scope;
-  bool has_loop = false;  // the body asks for `loop`
+  bool has_loop = false;  // the body uses `loop`
   Variable loop;
-  Function function;  // where it is recursive
+  Function function;  // for a recursive loop
 };
 struct If : Stmt {
   using Stmt::Stmt;
@@ -139,7 +139,7 @@ struct Set : Stmt {
 };
 struct SetBlock : Stmt {
   using Stmt::Stmt;
-  ExprPtr target, filter;  // without a filter null
+  ExprPtr target, filter;  // filter: null without one
   Body body;
   Scope scope;
 };
@@ -147,7 +147,7 @@ struct SetBlock : Stmt {
 struct Macro : Stmt {
   using Stmt::Stmt;
   std::string name;
-  ExprPtr target;  // the variable that contains the macro
+  ExprPtr target;  // variable of the macro
   std::vector<ExprPtr> parameters, defaults;
   Body body;
   Function function;
@@ -171,7 +171,7 @@ struct With : Stmt {
   Body body;
   Scope scope;
 };
-/// What an assistant says.
+/// Marks an assistant's text.
 struct Generation : Stmt {
   using Stmt::Stmt;
   Body body;

@@ -17,7 +17,7 @@ bool is_word_byte(char byte) {
          (byte >= '0' && byte <= '9') || byte == '_';
 }
 
-/// Where the white space that begins at `at` ends.
+/// The end of the white space that begins at `at`.
 size_t space_end(std::string_view text, size_t at) {
   while (at < text.size()) {
     size_t next = at;
@@ -27,7 +27,7 @@ size_t space_end(std::string_view text, size_t at) {
   return at;
 }
 
-/// Where the white space that ends at `end` begins.
+/// The beginning of the white space that ends at `end`.
 size_t space_begin(std::string_view text, size_t begin, size_t end) {
   while (end > begin) {
     const size_t before = point_before(text, end);
@@ -38,7 +38,7 @@ size_t space_begin(std::string_view text, size_t begin, size_t end) {
   return end;
 }
 
-/// \r\n and \r become \n; one at the end is left out unless it is to be kept.
+/// Converts \r\n and \r to \n; a final one is removed unless it is to be kept.
 std::string with_newlines(std::string_view source, bool keep_last) {
   std::string out;
   out.reserve(source.size());
@@ -78,7 +78,7 @@ class Lexer {
   bool sees(std::string_view word, size_t at) const { return text_.substr(at).starts_with(word); }
   bool sees(std::string_view word) const { return sees(word, at_); }
 
-  /// Moves to `end`, counting lines.
+  /// Moves to `end` and counts lines.
   void advance(size_t end) {
     line_ +=
         static_cast<uint32_t>(std::count(text_.begin() + static_cast<std::ptrdiff_t>(at_),
@@ -101,7 +101,7 @@ class Lexer {
     return text_.size();
   }
 
-  /// Template data up to the tag at `tag`, without what the tag takes away before it.
+  /// Template data up to the tag at `tag`, without the part that the tag strips before it.
   void read_data(size_t tag) {
     size_t end = tag;
     const char sign = tag + 2 < text_.size() ? text_[tag + 2] : '\0';
@@ -117,7 +117,7 @@ class Lexer {
     advance(tag);
   }
 
-  /// Where the blanks of the line that ends at `tag` begin, or `tag` where there is more in it.
+  /// The start of the blanks of the line that ends at `tag`, or `tag` if the line has other text.
   size_t stripped_line(size_t begin, size_t tag) const {
     const std::string_view data = text_.substr(begin, tag - begin);
     const size_t newline = data.rfind('\n');
@@ -144,7 +144,7 @@ class Lexer {
     advance(end_of_tag(close, sign, options_.trim_blocks));
   }
 
-  /// After a tag's two closing characters at `close` and what they take away.
+  /// The position after a tag's closing characters at `close` and the text that they strip.
   size_t end_of_tag(size_t close, char sign, bool trims) const {
     size_t end = close + 2;
     if (sign == '-') return space_end(text_, end);
@@ -152,7 +152,7 @@ class Lexer {
     return end;
   }
 
-  /// After the opening tag of a raw block that begins here, or 0.
+  /// The position after the opening tag of a raw block that begins here, or 0.
   size_t raw_begin() const {
     if (!sees("{%")) return 0;
     size_t at = at_ + 2;
@@ -194,10 +194,10 @@ class Lexer {
     advance(tag);
   }
 
-  /// The inside of {{ }} or {% %}, up to and with its end.
+  /// Scans the inside of {{ }} or {% %}, including its end.
   void read_code(bool is_print) {
     const std::string_view close = is_print ? "}}" : "%}";
-    std::string open;  // the brackets that are expected to close
+    std::string open;  // the closing brackets expected
     while (at_ < text_.size()) {
       advance(space_end(text_, at_));
       if (at_ >= text_.size()) break;
@@ -274,7 +274,7 @@ class Lexer {
   std::vector<Token> tokens_;
   size_t at_ = 0;
   uint32_t line_ = 1;
-  bool line_starts_ = true;  // whether what was read last ended a line
+  bool line_starts_ = true;  // whether the last text read ended a line
 };
 
 }  // namespace

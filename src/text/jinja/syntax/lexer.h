@@ -1,5 +1,5 @@
-// The tokens of a template, as jinja2 cuts them: trim_blocks, lstrip_blocks, the signs - and + at
-// tags, raw blocks and comments. It knows no statements.
+// Splits a template into tokens as jinja2 does: trim_blocks, lstrip_blocks, the signs - and + at
+// tags, raw blocks and comments. Independent of statements.
 #pragma once
 #include <string>
 #include <string_view>
@@ -11,7 +11,7 @@ namespace lft::text::jinja {
 
 struct Options {
   bool trim_blocks = true;    // the newline after a block is not printed
-  bool lstrip_blocks = true;  // nor are the blanks before a block that begins its line
+  bool lstrip_blocks = true;  // blanks before a block at the start of its line are not printed
   bool keep_trailing_newline = false;
 };
 
@@ -31,11 +31,11 @@ enum class TokenType : uint8_t {
 struct Token {
   TokenType type = TokenType::kEnd;
   uint32_t line = 1;
-  std::string text;  // data, name or operator as written; a string without quotes and escapes
+  std::string text;  // data, name or operator as written; a string without quotes, unescaped
   Value number;
 };
 
-/// The last token is kEnd. Throws kInput by `work`, which is left at the line of the fault.
+/// The last token is kEnd. Throws kInput through `work`, whose line is then that of the error.
 std::vector<Token> tokenize(std::string_view source, const Options& options, Work& work);
 
 }  // namespace lft::text::jinja

@@ -16,7 +16,7 @@ int digit_value(char byte) {
   return 99;
 }
 
-/// After digits of a base from `at` on, single underscores between them; `at` where there is none.
+/// The end of digits in a base from `at` on, with single underscores between them; `at` if none.
 size_t digits_end(std::string_view text, size_t at, int base) {
   if (at >= text.size() || digit_value(text[at]) >= base) return at;
   for (++at; at < text.size(); ++at) {
@@ -26,7 +26,7 @@ size_t digits_end(std::string_view text, size_t at, int base) {
   return at;
 }
 
-/// The length of a float, or 0 where there is none.
+/// The length of a float, or 0 if there is none.
 size_t float_length(std::string_view text) {
   size_t end = digits_end(text, 0, 10);
   bool is_float = false;
@@ -56,7 +56,7 @@ size_t prefixed_length(std::string_view text, int* base) {
   return end > begin ? end : 0;
 }
 
-/// Zeros alone where it begins with one: 007 is 00 and 7.
+/// Only zeros if it begins with one: 007 is 00 and 7.
 size_t decimal_length(std::string_view text) {
   if (text[0] != '0') return digits_end(text, 0, 10);
   return digits_end(text, 0, 1);
@@ -71,7 +71,7 @@ std::string without_underscores(std::string_view text) {
 
 bool is_surrogate(uint32_t point) { return point >= 0xD800 && point < 0xE000; }
 
-/// The code point of `digits` digits in `base` at `at`, at most 0x10FFFF; -1 where they are not
+/// The code point with `digits` digits in `base` at `at`, at most 0x10FFFF; -1 if they are not
 /// there.
 int64_t read_digits(std::string_view text, size_t at, size_t digits, int base) {
   int64_t value = 0;
@@ -82,8 +82,8 @@ int64_t read_digits(std::string_view text, size_t at, size_t digits, int base) {
   return value;
 }
 
-/// jinja2 writes what is not ASCII as escapes before it reads escapes, so that after a backslash
-/// the escape itself stays.
+/// jinja2 escapes non-ASCII characters before it decodes escapes, so after a backslash the escape
+/// itself remains.
 std::string escape_of(char32_t point) {
   char out[16];
   snprintf(out, sizeof out,

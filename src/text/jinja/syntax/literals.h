@@ -1,4 +1,4 @@
-// Numbers and the escapes of strings as templates write them.
+// Parses numbers and string escapes of templates.
 #pragma once
 #include <string>
 #include <string_view>
@@ -12,11 +12,11 @@ struct NumberLiteral {
   Value value;
   bool too_large = false;
 };
-/// The number that `text` begins with; its first character is a digit. Directly after a dot it is
-/// never a float.
+/// The number at the beginning of `text`, whose first character is a digit. Directly after a dot it
+/// is never a float.
 NumberLiteral read_number_literal(std::string_view text, bool after_dot);
 
-/// The text between quotes, with Python's escapes. False: `fault` says what is wrong.
+/// Decodes the text between quotes with Python's escapes. False: `fault` is the error.
 bool unescape(std::string_view text, std::string* value, std::string* fault);
 
 }  // namespace lft::text::jinja

@@ -7,8 +7,8 @@
 namespace lft::text::jinja {
 namespace {
 
-constexpr int kMaxLevel = 150;   // of rules within each other
-constexpr int kMaxHeight = 200;  // of an expression's tree
+constexpr int kMaxLevel = 150;   // nested rules
+constexpr int kMaxHeight = 200;  // height of an expression's tree
 
 std::string token_name(const Token& token) {
   switch (token.type) {

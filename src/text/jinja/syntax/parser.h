@@ -1,5 +1,5 @@
-// From tokens to the tree, by jinja2's grammar with its loop controls and transformers'
-// {% generation %}. Blocks, inheritance and includes are refused by name.
+// Parses tokens to the tree, by jinja2's grammar with its loop controls and transformers' {%
+// generation %}. Blocks, inheritance and includes are refused by name.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace lft::text::jinja {
 
-/// Throws kInput by `work`, which is left at the line of the fault.
+/// Throws kInput through `work`, whose line is then that of the error.
 Program parse_program(std::vector<Token> tokens, Work& work);
 
 class Parser {
@@ -19,7 +19,7 @@ class Parser {
 
  private:
   using Words = std::vector<std::string_view>;
-  /// Counts how deep rules are within each other.
+  /// Counts the nesting depth of rules.
   struct Level;
 
   // parser.cpp: tokens
@@ -38,7 +38,7 @@ class Parser {
   [[noreturn]] void fail(const std::string& what, uint32_t line) const;
   [[noreturn]] void unexpected(const std::string& expected) const;
   ExprPtr make(ExprKind kind, uint32_t line) const;
-  /// Adds an operand; an expression that becomes too high is refused.
+  /// Adds an operand; refuses an expression that becomes too deep.
   void add_part(Expr* expr, ExprPtr part) const;
   void grow(Expr* expr, const Expr* part) const;
 
@@ -70,7 +70,7 @@ class Parser {
   bool begins_test_operand() const;
   std::string parse_dotted_name();
   bool ends_tuple(std::string_view end) const;
-  /// With `end` a name that ends it, too; `explicitly` in brackets; `targets` of an assignment.
+  /// `end`: a name that also ends it; `explicitly`: in brackets; `targets`: for an assignment.
   ExprPtr parse_tuple(bool with_condition = true, std::string_view end = {},
                       bool explicitly = false);
   ExprPtr parse_targets(std::string_view end, bool with_attribute);
@@ -97,7 +97,7 @@ class Parser {
   Work& work_;
   size_t at_ = 0;
   int level_ = 0;
-  int loops_ = 0;  // around the statement, within the same function
+  int loops_ = 0;  // loops around the statement, within the same function
   bool marks_generation_ = false;
 };
 

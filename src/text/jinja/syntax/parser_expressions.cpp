@@ -1,4 +1,4 @@
-// Expressions: from conditions, which bind loosest, to names, calls, filters and tests.
+// Expressions, from conditions (lowest precedence) to names, calls, filters and tests.
 #include <algorithm>
 
 #include "src/base/errors.h"
@@ -126,7 +126,7 @@ ExprPtr Parser::parse_product() {
   }
 }
 
-/// From the left, other than in Python.
+/// Left-associative, unlike in Python.
 ExprPtr Parser::parse_power() {
   ExprPtr left = parse_unary();
   while (sees_sign("**")) {

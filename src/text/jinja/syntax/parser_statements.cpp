@@ -36,7 +36,7 @@ Body Parser::parse_body(const Words& ends) {
   return body;
 }
 
-/// From after the head of a block to the name that ends it, which stays.
+/// Parses the rest of a block after its head up to the name that ends it, which is not consumed.
 Body Parser::parse_until(const Words& ends) {
   const Level level(*this);
   skip_sign(":");

@@ -1,5 +1,5 @@
-// The operators + - * / // % ** and the signs, as Python has them for the values of templates. An
-// integer of more than 64 bits is refused.
+// The operators + - * / // % ** and the signs, with Python's semantics. An integer of more than 64
+// bits is refused.
 #pragma once
 #include "src/text/jinja/value/value.h"
 
@@ -9,10 +9,10 @@ enum class Operator : uint8_t { kAdd, kSub, kMul, kDiv, kFloorDiv, kMod, kPow };
 
 Value calculate(Operator sign, const Value& a, const Value& b, Work& work);
 Value negate(const Value& value, Work& work);
-/// +value
+/// Unary +value.
 Value posit(const Value& value, Work& work);
 
-/// Throws kInput for an integer that no double represents, or none.
+/// Throws kInput for an integer that no double represents, and for other types.
 Value integer_of(double value, Work& work);
 
 }  // namespace lft::text::jinja

@@ -8,7 +8,7 @@
 namespace lft::text::jinja {
 namespace {
 
-/// -1, 0, 1; 2 where one is not a number. An int and a float are compared exactly.
+/// Returns -1, 0 or 1; 2 if one is not a number. An int and a float are compared exactly.
 int compare_numbers(const Value& a, const Value& b) {
   if (a.is_integral() && b.is_integral())
     return a.integer() < b.integer() ? -1 : a.integer() > b.integer() ? 1 : 0;

@@ -1,25 +1,25 @@
-// Equality, order and membership as Python has them. Every element looked at is a step.
+// Equality, order and membership as in Python. Every compared element costs a step.
 #pragma once
 #include "src/text/jinja/value/value.h"
 
 namespace lft::text::jinja {
 
 bool equals(const Value& a, const Value& b, Work& work);
-/// a < b. Throws kInput where Python has no order between them; `sign` is what the message names.
+/// a < b. Throws kInput if Python does not order them; `sign` is the operator in the message.
 bool less(const Value& a, const Value& b, Work& work, const char* sign = "<");
 /// a <= b, likewise.
 bool less_or_equal(const Value& a, const Value& b, Work& work, const char* sign);
-/// `item in container`. Throws kInput where it is none. It uses up an iterator.
+/// `item in container`. Throws kInput if it is no container. Consumes an iterator.
 bool contains(const Value& container, const Value& item, Work& work);
 
-/// Whether it can be a key.
+/// Whether the value can be a key.
 bool is_hashable(const Value& value, Work& work);
-/// Equal for equal values. The value is hashable.
+/// Equal values have equal hashes. The value must be hashable.
 size_t hash_of(const Value& value, Work& work);
-/// Throws kInput unless it can be a key.
+/// Throws kInput unless the value can be a key.
 void check_hashable(const Value& value, Work& work);
 
-/// Where `needle` begins in `text` at `from` or after it, npos where it does not; in linear time.
+/// The first position of `needle` in `text` from `from` on, or npos; in linear time.
 size_t find_bytes(std::string_view text, std::string_view needle, size_t from, Work& work);
 
 }  // namespace lft::text::jinja

@@ -19,7 +19,7 @@ int64_t bound_of(const Value& value, Work& work) {
               "an integer or none");
 }
 
-/// Python's slice.indices().
+/// Implements Python's slice.indices().
 Bounds bounds_of(const Slice& slice, int64_t length, Work& work) {
   const auto given = [](const Value& value) {
     return !value.is_missing() && !value.is(Kind::kNone);
@@ -41,7 +41,7 @@ Bounds bounds_of(const Slice& slice, int64_t length, Work& work) {
   return {start, step, count};
 }
 
-/// The bytes at which the code points of a text begin, and its end.
+/// The byte offsets of a text's code points, and its end.
 std::vector<size_t> point_starts(const Text& text, Work& work) {
   work.take((text.size() + 1) * sizeof(size_t));
   std::vector<size_t> starts;

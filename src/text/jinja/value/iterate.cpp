@@ -17,7 +17,7 @@ Value view_item(const ViewObject& view, size_t at, Work& work) {
   }
 }
 
-/// The element of a value that has a length and is no text.
+/// The element of a value that has a length and is not a text.
 Value element(const Value& value, size_t at, Work& work) {
   switch (value.kind()) {
     case Kind::kDict:

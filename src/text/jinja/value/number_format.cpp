@@ -16,7 +16,7 @@ std::string with_sign(bool negative, const FieldSpec& spec, const std::string& d
   return spec.sign == '-' ? digits : spec.sign + digits;
 }
 
-/// The digits before the point in groups of `size`.
+/// Groups the digits before the decimal point by `size`.
 std::string grouped(const std::string& digits, char separator, size_t size) {
   const size_t whole = std::min(digits.find_first_not_of("0123456789abcdefABCDEF"), digits.size());
   std::string out;
@@ -46,7 +46,8 @@ std::string printed(double value, char type, int64_t precision, bool alternate) 
   return out;
 }
 
-/// A float without a type: as repr(), or with a precision as g, but with a digit after the point.
+/// A float without a type: like repr(), or with a precision like g, but with a digit after the
+/// point.
 std::string plain_float(double magnitude, const FieldSpec& spec) {
   if (spec.precision < 0) return float_repr(magnitude);
   const int64_t precision = std::max<int64_t>(spec.precision, 1);

@@ -46,7 +46,7 @@ class Percent {
     return bytes_[at_];
   }
 
-  /// Digits, or a star for the next value.
+  /// Parses digits, or a star for the next value.
   int64_t number() {
     if (peek() == '*') {
       ++at_;
@@ -63,7 +63,7 @@ class Percent {
     return number;
   }
 
-  /// The value of %(name)s.
+  /// The value for %(name)s.
   Value named_value() {
     if (!values_.is(Kind::kDict)) fail("a name wants a dict");
     const size_t begin = ++at_;

@@ -9,7 +9,7 @@
 namespace lft::text::jinja {
 namespace {
 
-/// The escape of a code point in repr(), or "" where it needs none.
+/// The escape of a code point in repr(), or "" if it needs none.
 std::string repr_escape(char32_t point, char quote) {
   if (point == static_cast<unsigned char>(quote) || point == '\\')
     return {'\\', static_cast<char>(point)};
@@ -23,7 +23,7 @@ std::string repr_escape(char32_t point, char quote) {
   return escape;
 }
 
-/// In single quotes, or in double ones where it has single ones alone.
+/// In single quotes, or in double quotes if it contains single ones only.
 void repr_text(const Text& text, TextBuilder* out, int32_t owner) {
   const std::string_view bytes = text.bytes();
   const bool single = bytes.find('\'') != std::string_view::npos;
@@ -36,7 +36,7 @@ void repr_text(const Text& text, TextBuilder* out, int32_t owner) {
     }
   };
   out->append_owned(std::string(1, quote), owner);
-  size_t plain = 0;  // where what is not yet written begins
+  size_t plain = 0;  // start of the text not yet written
   for (size_t at = 0; at < bytes.size();) {
     const size_t begin = at;
     const auto byte = static_cast<unsigned char>(bytes[at]);
@@ -82,7 +82,7 @@ void repr_entries(const DictObject& dict, TextBuilder* out, int32_t owner) {
   out->append_owned("}", owner);
 }
 
-/// A namespace may contain itself, which Python refuses as well.
+/// A namespace may contain itself; Python refuses that too.
 void repr_namespace(const Value& value, TextBuilder* out, int32_t owner) {
   auto& space = value.changing<NamespaceObject>();
   if (space.is_printed) out->work().refuse("the chat template prints a namespace within itself");
@@ -116,7 +116,7 @@ std::string range_repr(const RangeObject& range) {
   return range.step == 1 ? text + ")" : text + ", " + std::to_string(range.step) + ")";
 }
 
-/// Of what contains no other values.
+/// A value that contains no other values.
 std::string scalar_repr(const Value& value, Work& work) {
   switch (value.kind()) {
     case Kind::kUndefined:

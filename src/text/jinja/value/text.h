@@ -1,5 +1,5 @@
-// UTF-8 that knows which of its characters are copies of a caller's strings. Texts are immutable
-// and shared; TextBuilder makes them.
+// UTF-8 text that records which characters are copied from a caller's strings. Texts are immutable
+// and shared; TextBuilder builds them.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -11,18 +11,18 @@
 
 namespace lft::text::jinja {
 
-/// Bytes [begin, end) of a text that are a caller's: its number and the offset there. What no run
-/// covers was written by the template.
+/// Bytes [begin, end) of a text that come from a caller's string: its number and the offset in it.
+/// Bytes outside all runs were written by the template.
 struct Run {
   uint32_t begin, end;
   int32_t source;
   uint32_t offset;
-  /// A copy, byte for byte. Else all bytes represent one character of the source, as an escape
-  /// does, or they are how a caller's number, list or dict is printed, at offset 0.
+  /// The bytes are an exact copy. Otherwise they represent one character of the source, for example
+  /// an escape, or a printed number, list or dict of the caller, at offset 0.
   bool exact = true;
   bool operator==(const Run&) const = default;
 };
-/// Bytes that were made from a caller's string by a function that keeps no origins.
+/// Bytes made from a caller's string by a function that does not keep origins.
 struct LostRun {
   uint32_t begin, end;
   int32_t source;
@@ -33,7 +33,7 @@ struct TextBody : Object {
   std::string bytes;
   std::vector<Run> runs;  // in order
   std::vector<LostRun> lost;
-  mutable std::atomic<int64_t> points{-1};  // how many code points, once somebody asked
+  mutable std::atomic<int64_t> points{-1};  // number of code points, computed on demand
 };
 
 class Text {
@@ -41,7 +41,7 @@ class Text {
   Text();
   explicit Text(std::string bytes);
   explicit Text(std::shared_ptr<const TextBody> body) : body_(std::move(body)) {}
-  /// The caller's string of this number.
+  /// The whole string of the caller with this number.
   Text(std::string bytes, int32_t source);
 
   std::string_view bytes() const { return body_->bytes; }
@@ -52,12 +52,12 @@ class Text {
   bool has_origin() const { return !body_->runs.empty() || !body_->lost.empty(); }
   const std::shared_ptr<const TextBody>& body() const { return body_; }
 
-  /// How many code points.
+  /// The number of code points.
   int64_t points() const;
   bool is_ascii() const { return points() == static_cast<int64_t>(size()); }
-  /// The byte at which code point `index` of [0, points()] begins.
+  /// The byte offset of code point `index` in [0, points()].
   size_t byte_at(int64_t index, Work& work) const;
-  /// Bytes [begin, end).
+  /// The text of bytes [begin, end).
   Text slice(size_t begin, size_t end, Work& work) const;
 
  private:
@@ -73,9 +73,9 @@ class TextBuilder {
   void append(size_t count, char byte);
   void append(const Text& text) { append(text, 0, text.size()); }
   void append(const Text& text, size_t begin, size_t end);
-  /// Bytes that represent [begin, end) of a text: all have the origin of its first.
+  /// Bytes that represent [begin, end) of a text: all get the origin of its first byte.
   void append_for(std::string_view bytes, const Text& text, size_t begin, size_t end);
-  /// Bytes that a caller's list, dict, number ... became; -1: those of the template.
+  /// The printed bytes of a caller's list, dict, number ...; -1: of the template.
   void append_owned(std::string_view bytes, int32_t source);
 
   Work& work() { return work_; }
@@ -89,13 +89,13 @@ class TextBuilder {
 
   Work& work_;
   int64_t limit_;
-  bool owned_ = false;  // whether the last run is one of append_owned
+  bool owned_ = false;  // whether the last run is from append_owned()
   std::shared_ptr<TextBody> body_ = std::make_shared<TextBody>();
 };
 
-/// `bytes`, which replace `from` and have lost its origins.
+/// `bytes` that replace `from` and have lost its origins.
 Text without_origin(std::string bytes, const Text& from, const char* by, Work& work);
-/// The same for what several texts went into.
+/// The same for bytes made from several texts.
 Text without_origin(std::string bytes, const std::vector<Text>& from, const char* by, Work& work);
 
 }  // namespace lft::text::jinja

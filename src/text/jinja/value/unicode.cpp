@@ -16,7 +16,7 @@ utf8proc_category_t category(char32_t point) {
 
 bool has_case(char32_t point) { return is_upper(point) || is_lower(point) || is_title(point); }
 
-/// What the rule of the final sigma looks through.
+/// Characters that the final sigma rule ignores.
 bool is_case_ignorable(char32_t point) {
   switch (category(point)) {
     case UTF8PROC_CATEGORY_MN:

@@ -1,5 +1,5 @@
-// Code points of UTF-8: counting, their classes as Python's str knows them, and their cases. The
-// texts given are valid UTF-8.
+// Code points in UTF-8: counting, their classes as in Python's str, and case conversion. Texts must
+// be valid UTF-8.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,16 +10,16 @@ namespace lft::text::jinja {
 
 bool is_utf8(std::string_view text);
 int64_t count_points(std::string_view text);
-/// Where the code point `count` after the one at byte `from` begins; at most text.size().
+/// The offset of the code point `count` after the one at byte `from`; at most text.size().
 size_t skip_points(std::string_view text, size_t from, int64_t count);
-/// The code point at byte `*at`, which moves past it.
+/// The code point at byte `*at`, which is advanced.
 char32_t next_point(std::string_view text, size_t* at);
-/// Where the code point before byte `at` begins; `at` is above 0.
+/// The offset of the code point before byte `at`, which is above 0.
 size_t point_before(std::string_view text, size_t at);
-/// A code point that is no surrogate.
+/// `point` must not be a surrogate.
 void append_point(std::string* text, char32_t point);
 
-/// As str.isspace() and \s.
+/// As in str.isspace() and \s.
 bool is_space(char32_t point);
 bool is_alpha(char32_t point);
 bool is_decimal(char32_t point);
@@ -27,20 +27,20 @@ bool is_digit(char32_t point);
 bool is_upper(char32_t point);
 bool is_lower(char32_t point);
 bool is_title(char32_t point);
-/// Whether repr() shows it as it is.
+/// Whether repr() shows it unescaped.
 bool is_printable(char32_t point);
 
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
-/// Of str.title(): the first letter of every row of letters.
+/// For str.title(): the first letter of every sequence of letters.
 std::string to_title(std::string_view text);
-/// Of str.capitalize().
+/// For str.capitalize().
 std::string to_capitalized(std::string_view text);
 std::string swap_case(std::string_view text);
-/// str.casefold().
+/// For str.casefold().
 std::string fold_case(std::string_view text);
 
-/// The upper and title case of a code point where they are several ones, or null.
+/// The upper and title case of a code point if they are several code points, or null.
 const char* long_upper(char32_t point);
 const char* long_title(char32_t point);
 

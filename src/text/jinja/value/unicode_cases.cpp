@@ -1,5 +1,5 @@
-// The code points whose upper or title case is several code points (Unicode's SpecialCasing,
-// without its conditions).
+// Code points whose upper or title case is several code points (Unicode's SpecialCasing, without
+// its conditions).
 #include <algorithm>
 #include <iterator>
 

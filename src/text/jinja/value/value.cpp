@@ -7,7 +7,7 @@
 namespace lft::text::jinja {
 namespace {
 
-constexpr size_t kFewEntries = 8;  // are looked through one by one
+constexpr size_t kFewEntries = 8;  // searched linearly
 
 Value make_sequence(Kind kind, std::vector<Value> items, Work& work) {
   work.take(sizeof(ListObject) + items.size() * sizeof(Value));

@@ -1,6 +1,6 @@
-// A value of a template: what Python's None, bool, int, float, str, list, tuple and dict are, and
-// what only Jinja has. Values share what they contain; but for namespaces and iterators it never
-// changes.
+// A value of a template: the equivalents of Python's None, bool, int, float, str, list, tuple and
+// dict, and Jinja's own types. Values share their contents and are immutable, except for namespaces
+// and iterators.
 #pragma once
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -15,8 +15,8 @@
 namespace lft::text::jinja {
 
 enum class Kind : uint8_t {
-  kMissing,    // no value at all: a variable that is not set, an argument that is not given
-  kUndefined,  // what reading such a variable gives
+  kMissing,    // no value at all: a variable that is not set, an omitted argument
+  kUndefined,  // the result of reading such a variable
   kNone,
   kBool,
   kInt,
@@ -27,10 +27,10 @@ enum class Kind : uint8_t {
   kDict,
   kNamespace,
   kRange,
-  kIterator,  // can be gone through once, as a generator
-  kView,      // of a dict: its keys, values or items
+  kIterator,  // can be iterated once, like a generator
+  kView,      // a dict's keys, values or items
   kFunction,
-  kMethod,  // of a value
+  kMethod,  // bound to a value
   kMacro,
   kLoop,
   kCycler,
@@ -45,7 +45,7 @@ class Value {
  public:
   Value() : integer_(0) {}
   static Value missing() { return Value(); }
-  /// `name` outlives the value: a name of the template, or a literal.
+  /// `name` must outlive the value: a name of the template, or a literal.
   static Value undefined(const char* name = "") {
     Value out(Kind::kUndefined);
     out.name_ = name;
@@ -79,13 +79,13 @@ class Value {
   }
   Value(Kind kind, std::shared_ptr<const Object> object)
       : kind_(kind), integer_(0), object_(std::move(object)) {}
-  /// Throws kInput where the values nest too deeply.
+  /// Throws kInput if the values are nested too deeply.
   static Value list(std::vector<Value> items, Work& work);
   static Value tuple(std::vector<Value> items, Work& work);
 
-  /// A caller's value. Its parts are numbered from `*source` on, which moves past the last: every
-  /// list and object before its elements, the values of an object in order. A negative one numbers
-  /// nothing. Throws kInput where it nests too deeply, or an integer has more than 64 bits.
+  /// A caller's value. Its parts are numbered from `*source`, which is advanced past the last:
+  /// lists and objects before their elements, the values of an object in order. A negative number
+  /// disables numbering. Throws kInput for too deep nesting or an integer of more than 64 bits.
   static Value from_json(const nlohmann::ordered_json& json, int32_t* source);
 
   Kind kind() const { return kind_; }
@@ -94,12 +94,12 @@ class Value {
   bool is_undefined() const { return kind_ == Kind::kUndefined; }
   bool is_text() const { return kind_ == Kind::kText; }
   bool is_sequence() const { return kind_ == Kind::kList || kind_ == Kind::kTuple; }
-  /// Python's numbers: bool, int and float.
+  /// Whether it is a number in Python: bool, int or float.
   bool is_number() const { return kind_ >= Kind::kBool && kind_ <= Kind::kFloat; }
   bool is_integral() const { return kind_ == Kind::kBool || kind_ == Kind::kInt; }
-  /// A text that the filter `safe` or `escape` has marked as HTML.
+  /// A text marked as HTML by the filter `safe` or `escape`.
   bool is_marked() const { return marked_; }
-  /// The number of the caller's value that this is, or -1. A text has its own in its runs.
+  /// The number of the caller's value, or -1. A text has the numbers in its runs.
   int32_t source() const { return source_; }
   Value with_source(int32_t source) const {
     Value out = *this;
@@ -121,7 +121,7 @@ class Value {
   const T& object() const {
     return static_cast<const T&>(*object_);
   }
-  /// Of the few objects that change.
+  /// The base of the few mutable objects.
   template <class T>
   T& changing() const {
     return const_cast<T&>(static_cast<const T&>(*object_));
@@ -148,27 +148,27 @@ class Value {
 
 struct ListObject : Object {
   std::vector<Value> items;
-  bool is_group = false;  // a tuple of groupby: it has the names `grouper` and `list`
+  bool is_group = false;  // a tuple of groupby, with the names `grouper` and `list`
 };
 
-/// Keys in the order in which they came first.
+/// Keys in insertion order.
 struct DictObject : Object {
   std::vector<std::pair<Value, Value>> entries;
-  std::unordered_multimap<size_t, uint32_t> index;  // of hashes, where there are many entries
+  std::unordered_multimap<size_t, uint32_t> index;  // slots by hash, if there are many entries
 
-  /// Null where the key is not there.
+  /// Null if the key is absent.
   const Value* find(std::string_view key) const;
-  /// The key is hashable.
+  /// The key must be hashable.
   const Value* find(const Value& key, Work& work) const;
-  /// A key that is there gets the new value. The key is hashable.
+  /// Replaces the value of an existing key. The key must be hashable.
   void set(const Value& key, Value value, Work& work);
-  /// The same of a key that is known to be new.
+  /// The same for a key that is known to be new.
   void add(Value key, Value value);
 };
 
 struct NamespaceObject : Object {
   DictObject attributes;
-  bool is_printed = false;  // just now
+  bool is_printed = false;  // while it is being printed
   void release() override {
     attributes.entries.clear();
     attributes.index.clear();
@@ -210,7 +210,7 @@ struct JoinerObject : Object {
 inline const std::vector<Value>& Value::items() const { return object<ListObject>().items; }
 inline const DictObject& Value::dict() const { return object<DictObject>(); }
 
-/// Puts `inner` one level below an object. Throws kInput where that is too deep.
+/// Nests `inner` one level below an object. Throws kInput if that is too deep.
 void nest(Object* object, const Value& inner, Work& work);
 Value make_dict(std::shared_ptr<DictObject> dict);
 Value make_iterator(std::vector<Value> items, Work& work);
@@ -219,7 +219,7 @@ Value make_text(std::string bytes, Work& work);
 /// "str", "list", ...: Python's name of the type.
 const char* type_name(const Value& value);
 bool truth(const Value& value);
-/// len(), where the value has one: -1.
+/// len(), or -1 if the value has none.
 int64_t length_of(const Value& value);
 
 }  // namespace lft::text::jinja

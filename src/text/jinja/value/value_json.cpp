@@ -1,4 +1,4 @@
-// Values of a caller's JSON.
+// Converts a caller's JSON to values.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

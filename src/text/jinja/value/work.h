@@ -1,4 +1,4 @@
-// What one rendering may still use, and where in its template it is. It knows no values.
+// The remaining budget of one rendering and its position in the template. Independent of values.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,38 +11,39 @@
 
 namespace lft::text::jinja {
 
-/// Templates come with models from anywhere, so that everything a template can make grow is
-/// bounded.
+/// Limits of a rendering. Templates are untrusted (they come with models), so everything that can
+/// grow is limited.
 struct Limits {
-  int64_t steps = 3'000'000;        // evaluated expressions, and what library functions look at
-  int64_t output_bytes = 64 << 20;  // of the text that comes out
-  int64_t memory_bytes = 96 << 20;  // of all texts and lists made, those freed again included
-  int depth = 1000;                 // of expressions, statements and calls within each other
+  int64_t steps = 3'000'000;        // evaluated expressions, and elements that library functions
+                                    // visit
+  int64_t output_bytes = 64 << 20;  // size of the output
+  int64_t memory_bytes = 96 << 20;  // all texts and lists made, including those freed since
+  int depth = 1000;                 // nesting of expressions, statements and calls
 };
-/// Values within values. Reading, comparing, printing and freeing them descends as deep.
+/// Nesting of values. Reading, comparing, printing and freeing recurse as deep.
 inline constexpr int kMaxValueDepth = 100;
 
-/// raise_exception() of a template: it does not take this conversation. The template itself is
-/// fine.
+/// raise_exception() of a template: it does not accept this conversation. The template itself is
+/// valid.
 class Refused : public Error {
  public:
   using Error::Error;
 };
 
-/// What a Value can share.
+/// The base of shared contents of values.
 struct Object {
   Object() = default;
   Object(const Object&) = delete;
   Object& operator=(const Object&) = delete;
   virtual ~Object() = default;
-  /// Releases values that may contain this object.
+  /// Releases values that may refer to this object.
   virtual void release() {}
-  int depth = 0;  // of values within it
+  int depth = 0;  // nesting of values in it
 };
 
 class Work {
  public:
-  /// `where` names the template; `date` is what strftime_now() shows.
+  /// `where` names the template; `date` is the date for strftime_now().
   Work(const Limits& limits, const std::string& where, std::string date = {})
       : limits_(limits),
         where_(where),
@@ -53,18 +54,18 @@ class Work {
   Work& operator=(const Work&) = delete;
   ~Work();
 
-  /// Throws kInput where the budget is used up.
+  /// Throws kInput if the budget is exhausted.
   void step(int64_t count = 1) {
     if (count > steps_) spent("steps", limits_.steps);
     steps_ -= count;
   }
-  /// For the creation of a value of so many bytes; a step for every 64 of them.
+  /// Charges for a value of this many bytes; one step per 64 bytes.
   void take(size_t bytes) {
     if (bytes > static_cast<size_t>(memory_)) spent("bytes of memory", limits_.memory_bytes);
     memory_ -= static_cast<int64_t>(bytes);
     step(1 + static_cast<int64_t>(bytes / 64));
   }
-  /// Of `count` copies of `bytes` each, without an overflow.
+  /// Charges for `count` copies of `bytes` each, without overflow.
   void take_many(uint64_t count, uint64_t bytes) {
     if (bytes != 0 && count > static_cast<uint64_t>(memory_) / bytes)
       spent("bytes of memory", limits_.memory_bytes);
@@ -73,24 +74,24 @@ class Work {
   const Limits& limits() const { return limits_; }
   const std::string& date() const { return date_; }
 
-  /// The line that the template is at.
+  /// The current line in the template.
   void at(uint32_t line) { line_ = line; }
   uint32_t line() const { return line_; }
-  /// Throws Error(kInput) at this line.
+  /// Throws Error(kInput) with the current line.
   [[noreturn]] void refuse(std::string what, std::string found = {}, std::string expected = {},
                            std::string next = {}) const;
-  /// For what jinja2 has and lft has not.
+  /// For features of jinja2 that lft does not support.
   [[noreturn]] void unsupported(const std::string& what, const std::string& name) const;
   /// Throws Refused.
   [[noreturn]] void reject(std::string message) const;
 
-  /// Keeps an object that changes until the end, when it is released: objects may contain each
+  /// Keeps a mutable object until the end, when it is released: objects may refer to each
   /// other.
   void keep(std::shared_ptr<Object> object);
 
-  /// The number of what loses origins: `name` at this line.
+  /// The number of a function that loses origins: `name` at the current line.
   uint32_t loser(const std::string& name);
-  /// "upper, line 12".
+  /// The text for that number: "upper, line 12".
   const std::string& loser_name(uint32_t number) const { return losers_[number]; }
 
  private:
