@@ -67,8 +67,7 @@ struct alignas(pack_alignment(kWidth* int(sizeof(T)))) Pack {
  private:
   // As vectors, so that nvcc keeps words in registers instead of elements; an assignment could
   // become narrow stores.
-  static constexpr int kVectors = kWidth * int(sizeof(T)) / kVectorBytes;  // 0: narrower than one
-                                                                           // vector
+  static constexpr int kVectors = kWidth * int(sizeof(T)) / kVectorBytes;  // 0: narrower
 
   __device__ void load_whole(const T* from) {
 #ifdef __CUDACC__

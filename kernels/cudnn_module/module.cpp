@@ -235,7 +235,6 @@ class Attention final : public CudnnAttention {
 
 /// The interface to cuDNN for this process.
 extern "C" __attribute__((visibility("default"))) lft::CudnnAttention* lft_open_cudnn_attention() {
-  static auto* const attention = new lft::Attention;  // never destroyed: CUDA may be shut down
-                                                      // before
+  static auto* const attention = new lft::Attention;  // never destroyed: CUDA may be gone by then
   return attention;
 }

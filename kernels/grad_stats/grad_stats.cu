@@ -76,8 +76,7 @@ __device__ double chunk_squares(const GradTensor& tensor, const Chunk& chunk, fl
 
 __global__ void __launch_bounds__(kThreads)
     grad_stats_kernel(GradStatsArgs args, double* partials) {
-  if (blockIdx.x == 0 && threadIdx.x == 0) *args.control = {};  // also resets the ticket of
-                                                                // reduce_kernel
+  if (blockIdx.x == 0 && threadIdx.x == 0) *args.control = {};  // resets the kernel's ticket, too
   for (int64_t number = blockIdx.x; number < args.chunks; number += gridDim.x) {
     const Chunk chunk = find_chunk(args.tensors, args.count, number);
     const double sum =

@@ -281,8 +281,7 @@ bool rows_aligned(const RmsNormArgs& args, const X* beside, const X* out, const 
                              out, y);
 }
 
-/// Calls held(args, shape, arrays...) if it supports the rows, else any(args, shape, arrays...,
-/// wide).
+/// Calls held(args, shape, arrays...) if possible, else any(args, shape, arrays..., wide).
 template <class HeldKernel, class AnyKernel, class... Arrays>
 void launch_rows(const char* what, HeldKernel held, AnyKernel any, Stream stream,
                  const RmsNormArgs& args, bool wide, const Arrays&... arrays) {

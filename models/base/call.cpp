@@ -10,7 +10,7 @@ namespace {
 
 thread_local ModulePath parts;
 thread_local CallObserver* current_observer = nullptr;
-constexpr std::string_view kInModule = "in module ";  // a line of an error's context
+constexpr std::string_view kInModule = "in module ";  // prefix of a line in an error's context
 
 }  // namespace
 

@@ -1,6 +1,6 @@
 // call(name, module, args...) runs a submodule. It tracks the module path, so hooks (shapes, search
-// for non-finite values, norms, memory, summary) attach here and no model file knows of them. It
-// adds the path to errors of LibTorch. Single ops are profiled with at::RecordFunction instead.
+// for non-finite values, norms, memory, summary) attach here instead of in model files. It adds the
+// path to errors of LibTorch. Single ops are profiled with at::RecordFunction instead.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
@@ -26,8 +26,8 @@ class CallObserver {
                      const std::vector<at::Tensor>& outputs) {}
 };
 
-/// Installs an observer on the current thread for the lifetime of this object. They nest: the inner
-/// one replaces the outer one.
+/// Installs an observer on the current thread for the lifetime of this object. Observers nest: the
+/// inner one replaces the outer one.
 class ObserveCalls {
  public:
   explicit ObserveCalls(CallObserver& observer);
@@ -64,7 +64,7 @@ template <class Holder, class... Args>
 auto call_indexed(const char* name, int64_t index, const Holder& module, Args&&... args) {
   call_detail::PathScope scope(name, index);
   try {
-    Holder handle = module;  // a module holder is const all the way down; forward is not
+    Holder handle = module;  // a module holder is deeply const; forward is not
     CallObserver* observer = call_detail::observer();
     if (observer == nullptr) return handle->forward(std::forward<Args>(args)...);
     const std::string path = call_detail::path();
@@ -102,8 +102,8 @@ class RestoreModulePath {
   ModulePath previous_;
 };
 
-/// The dotted module path of the call that is running on this thread ("" outside any call). It is
-/// part of the key of LoRA's dropout masks.
+/// The dotted path of the module that is running on this thread ("" outside any call). It is part
+/// of the key of LoRA's dropout masks.
 std::string current_module_path();
 /// The path of the innermost call that threw an error of LibTorch ("" outside any call). The type
 /// and the text of the error are unchanged.

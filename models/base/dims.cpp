@@ -9,7 +9,7 @@
 namespace lft::dims_detail {
 namespace {
 
-/// "[b, t, d=256]", "[..., d=256]".
+/// Formats dimensions: "[b, t, d=256]", "[..., d=256]".
 std::string pattern_text(const std::vector<Dim>& dims, bool has_rest) {
   std::string text = has_rest ? "..." : "";
   for (const Dim& dim : dims) {
@@ -22,7 +22,7 @@ std::string pattern_text(const std::vector<Dim>& dims, bool has_rest) {
   return "[" + text + "]";
 }
 
-/// The same names with the sizes found, where there are as many: "[b=2, t=17, d=192]".
+/// The same names with the actual sizes if the number matches: "[b=2, t=17, d=192]".
 std::string sizes_text(const at::Tensor& x, std::vector<Dim> dims, bool has_rest) {
   if (!x.defined()) return "no tensor";
   const auto count = static_cast<size_t>(x.dim());
@@ -32,7 +32,7 @@ std::string sizes_text(const at::Tensor& x, std::vector<Dim> dims, bool has_rest
   return pattern_text(dims, /*has_rest=*/false);
 }
 
-/// What is wrong in half a sentence: "d is 192, not 256".
+/// The first mismatch as a clause: "d is 192, not 256".
 std::string fault(const at::Tensor& x, const std::vector<Dim>& dims, bool has_rest) {
   if (!x.defined()) return "is missing";
   const auto count = static_cast<size_t>(x.dim());

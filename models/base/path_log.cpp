@@ -51,7 +51,7 @@ void PathLog::append(const char* name, int64_t index) {
 
 void PathLog::enter(const char* name, int64_t index) {
   stack_.push_back(at_);
-  if (at::GradMode::is_enabled()) append(name, index);  // no node is made otherwise
+  if (at::GradMode::is_enabled()) append(name, index);  // otherwise no node is created
 }
 
 void PathLog::suspend(const ModulePath& path) {
@@ -61,7 +61,7 @@ void PathLog::suspend(const ModulePath& path) {
 }
 
 void PathLog::leave() {
-  if (stack_.empty()) return;  // it began before the log
+  if (stack_.empty()) return;  // the call began before the log
   if (stack_.back() != at_) mark(stack_.back());
   stack_.pop_back();
 }

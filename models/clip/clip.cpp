@@ -14,7 +14,7 @@
 namespace lft::clip {
 namespace {
 
-/// The residual stream with what a block adds to it; no broadcasting.
+/// Adds a block's output to the residual stream; no broadcasting.
 at::Tensor add_to(const char* name, const at::Tensor& stream, const at::Tensor& added, Dim d) {
   expect_dims_like(added, name, stream, d);
   return stream + added;
@@ -35,7 +35,7 @@ at::Tensor ClipPatchEmbeddingImpl::forward(const at::Tensor& pixels_nchw) {
                 patch = weight.size(2);
   const int64_t rows = pixels_nchw.size(2) / patch, columns = pixels_nchw.size(3) / patch;
   const at::Tensor whole = pixels_nchw.narrow(2, 0, rows * patch)
-                               .narrow(3, 0, columns * patch);  // a convolution drops the rest, too
+                               .narrow(3, 0, columns * patch);  // a convolution ignores the rest
   const at::Tensor patches =
       whole.reshape({images, channels, rows, patch, columns, patch}).permute({0, 2, 4, 1, 3, 5});
   return ops::linear(patches.reshape({images, rows * columns, channels * patch * patch}),

@@ -71,7 +71,7 @@ class ClipEncoderImpl : public torch::nn::Module {
  public:
   ClipEncoderImpl(const ClipConfig& config, at::TensorOptions options);
   /// The states before layer i for every i in `feature_layers` (0 is the input, config.layers the
-  /// end); runs only the layers they need.
+  /// end); runs only the layers that they need.
   std::vector<at::Tensor> forward(const at::Tensor& x_nsd,
                                   const std::vector<int64_t>& feature_layers);
   layers::Stack<ClipLayer> layers;
@@ -84,7 +84,7 @@ class ClipTransformerImpl : public torch::nn::Module {
   std::vector<at::Tensor> forward(const at::Tensor& pixels_nchw,
                                   const std::vector<int64_t>& feature_layers);
   ClipEmbeddings embeddings{nullptr};
-  layers::LayerNorm pre_layrnorm{nullptr};  // spelled so in every checkpoint
+  layers::LayerNorm pre_layrnorm{nullptr};  // spelled like this in every checkpoint
   ClipEncoder encoder{nullptr};
   layers::LayerNorm post_layernorm{
       nullptr};  // feeds CLIP's pooled output, which LLaVA does not use

@@ -12,9 +12,9 @@
 
 namespace lft::family {
 
-/// One micro-batch. Rows are right-padded; with causal attention no position sees the padding after
-/// its row, so no mask is needed. A packed batch is one row that contains its sequences one after
-/// the other.
+/// One micro-batch. Rows are right-padded; with causal attention no position sees the
+/// padding after its row, so no mask is needed. A packed batch is one row with consecutive
+/// sequences.
 struct Batch {
   at::Tensor input_ids_bt;  // int64 (CPU); config.image_token at every image position
   at::Tensor labels_bt;     // int64 (CPU), -100 where unsupervised; unshifted (labels[i] is
@@ -22,10 +22,10 @@ struct Batch {
   at::Tensor lengths_b;     // int64, real positions a row (CPU)
   std::shared_ptr<const ops::PackedSequences>
       packed;         // null: padded. The first label of every sequence is -100
-  at::Tensor pixels;  // float32, normalised, of the images in row order: [n, c, h, w] where all
-                      // tiles have one size, else [values], each tile [c, h, w] after the other.
-                      // Undefined when the batch has none
-  std::vector<ImageShape> images;  // one each; empty: every tile of `pixels` is an image
+  at::Tensor pixels;  // float32, normalised, of the images in row order: [n, c, h, w] if all tiles
+                      // have one size, else [values], the tiles [c, h, w] in sequence. Undefined
+                      // without images
+  std::vector<ImageShape> images;  // one per image; empty: every tile of `pixels` is an image
 };
 
 /// The rows (flat indices into b * t) whose next token is supervised, in row-major order, and that

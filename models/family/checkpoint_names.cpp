@@ -67,7 +67,7 @@ CheckpointNames llava_layout_names() {
     names.canonical.push_back({root + "multi_modal_projector", "multi_modal_projector"});
     names.canonical.push_back({tower, "vision_tower", /*exact=*/true});
     names.canonical.push_back({tower + ".vision_model", canonical});
-    for (const char* part :  // of transformers >= 5.6
+    for (const char* part :  // parts in transformers >= 5.6
          {".embeddings", ".pre_layrnorm", ".encoder", ".post_layernorm", ".head"})
       names.canonical.push_back({tower + part, canonical + part});
   }

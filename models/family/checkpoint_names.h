@@ -13,13 +13,13 @@ namespace lft::family {
 /// A name that is `from`, or starts with it and a dot, is renamed: `to`, and the rest of the name.
 struct NameRule {
   std::string from, to;  // an empty `to`: the model has no such part
-  bool exact = false;    // the rule is for `from` alone
+  bool exact = false;    // the rule applies to `from` only
 };
 
 /// In each table the first rule that matches is used.
 struct CheckpointNames {
   std::vector<NameRule> canonical;   // from every spelling that is read; other names are unknown
-  std::vector<NameRule> stored;      // from canonical names to those of a checkpoint; else equal
+  std::vector<NameRule> stored;      // from canonical names to those of a checkpoint, if different
   std::vector<NameRule> peft;        // from canonical names to those of transformers >= 5.0
   std::vector<NameRule> newest;      // exceptions to `peft` in transformers >= 5.6
   std::vector<std::string> ignored;  // endings of tensors that a checkpoint may contain, unused
@@ -41,8 +41,8 @@ struct CheckpointNames {
   std::vector<std::string> modules_of_scope(const std::string& scope) const;
 };
 
-/// The names of a model with LLaVA's layout: on disk the canonical names, and from
-/// transformers 4.52 on the parts are below "model", with the LM head next to it.
+/// The names of a model with LLaVA's layout: canonical names on disk, and from transformers 4.52 on
+/// the parts are below "model", with the LM head next to it.
 CheckpointNames llava_layout_names();
 
 }  // namespace lft::family

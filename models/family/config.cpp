@@ -8,10 +8,10 @@ namespace lft::family {
 using Json = nlohmann::json;
 
 void parse_tokens(const ConfigFields& top, const ConfigFields& text, ModelConfig* config) {
-  // It may be outside the vocabulary: its embedding is never looked up.
+  // The token may be outside the vocabulary: its embedding is never looked up.
   top.integer("image_token_id", 0, kMaxVocab, &config->image_token);
   top.integer("image_token_index", 0, kMaxVocab, &config->image_token);
-  // -1 is how some files say "none".
+  // Some files use -1 for "none".
   for (const ConfigFields* fields : {&text, &top}) {
     fields->integer("pad_token_id", -1, kMaxVocab, &config->pad_token);
     fields->integer("bos_token_id", -1, kMaxVocab, &config->bos_token);
@@ -65,7 +65,7 @@ std::string fingerprint_of_decoder(const llama::LlamaConfig& t) {
   out << " window " << t.window << ' ' << t.local_rope_theta << ' ' << t.local_rope_scaling.type
       << ' ' << t.local_rope_scaling.factor << ' ';
   for (const bool slides : t.slides) out << slides;
-  const std::string& local = t.local_rope_scaling.type;  // of those two the text above has all
+  const std::string& local = t.local_rope_scaling.type;  // the text above has all of these types
   if (local != "default" && local != "linear")
     out << ' ' << llama::fingerprint_of_scaling(t.local_rope_scaling);
   return out.str();

@@ -10,7 +10,7 @@
 namespace lft::family {
 namespace {
 
-constexpr uint64_t kStream = 0x4e4546;  // apart from what else is drawn from the run's seed
+constexpr uint64_t kStream = 0x4e4546;  // separates this stream from other draws of the run's seed
 
 /// SplitMix64's finaliser (Steele et al. 2014).
 uint64_t mixed(uint64_t x) {
@@ -24,7 +24,7 @@ uint64_t noise_seed(const ops::DropoutPosition& at) {
   return mixed(mixed(mixed(at.seed ^ kStream) ^ at.step) ^ at.micro_batch);
 }
 
-/// Positions of the sequence that each position belongs to: float32 [b * t, 1], on the CPU.
+/// The length of each position's sequence: float32 [b * t, 1], on the CPU.
 at::Tensor sequence_lengths(const Batch& batch) {
   const int64_t width = batch.input_ids_bt.size(1);
   if (!batch.packed) {

@@ -4,10 +4,10 @@
 
 namespace lft::family {
 
-/// [b, t, d] of the dtype and on the device of the embeddings: uniform in (-m, m) with
-/// m = alpha / sqrt(L d) for a sequence of L positions, images counted; padding as its row. A pure
-/// function of the dropout position (seed, step, micro-batch) and the device's kind. kInternal
-/// outside a DropoutGuard.
+/// [b, t, d] with the dtype and device of the embeddings: uniform in (-m, m) with m = alpha /
+/// sqrt(L d) for a sequence of L positions, including images; padding like its row. A pure function
+/// of the dropout position (seed, step, micro-batch) and the device's kind. kInternal outside a
+/// DropoutGuard.
 at::Tensor embedding_noise(const Batch& batch, const at::Tensor& embeds_btd, double alpha);
 
 }  // namespace lft::family

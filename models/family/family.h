@@ -1,5 +1,5 @@
-// A family of models: what the rest of lft asks about a config.json, its tensors, its images and
-// its model. models/registry has a line for each model_type.
+// The interface of a model family for the rest of lft: its config.json, tensors, images and model.
+// models/registry has a line for each model_type.
 #pragma once
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
@@ -26,18 +26,18 @@ struct FamilyDefaults {
   std::string template_name, image_fit;
 };
 
-/// What is the same for every model of a family.
+/// The constant properties of a family.
 struct FamilyFacts {
   std::string name;  // "LLaVA", for messages
   CheckpointNames names;
   std::string processor_mark = "<image>";  // an image in a prompt for transformers' processor
   std::string placeholder = "<image>";     // the part of the mark that the processor replaces
   std::string
-      why_not_graphable;  // why passes with equally many images differ, so that no CUDA
-                          // graph can be replayed: the end of a sentence; empty: they do not
+      why_not_graphable;  // why passes with equally many images differ, which rules out CUDA
+                          // graphs: the end of a sentence; empty: they do not differ
 };
 
-/// One object a family, without state. It may be used by several threads at once.
+/// One stateless object per family. Thread-safe.
 class Family : public FamilyFacts {
  public:
   virtual ~Family() = default;
@@ -59,7 +59,7 @@ class Family : public FamilyFacts {
       const ModelConfig& config, const ProcessorFile& file, const ImageRules& rules,
       std::vector<std::string>* notices) const = 0;
   /// The image processor file `file`, an object, changed so that transformers' processor applies
-  /// the rules that the model was trained with.
+  /// the rules used in training.
   virtual nlohmann::json processor_fitted(const ModelConfig& config, const nlohmann::json& file,
                                           const ImageRules& rules) const;
   virtual Model build(const ModelConfig& config, at::ScalarType dtype, at::Device device,

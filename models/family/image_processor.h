@@ -28,7 +28,7 @@ struct TileImage {
   std::vector<uint8_t> values;
 };
 
-/// The result of preprocessing that depends on the size of the image alone.
+/// The result of preprocessing, as far as it depends only on the size of the image.
 struct ImagePlan {
   ImageShape shape;
   std::string text;             // replaces the image's mark in the text; each image token
@@ -66,7 +66,7 @@ class ImageProcessor {
   /// is rejected.
   virtual nlohmann::json identity() const = 0;
   /// How little of a long and narrow image remains visible, as the end of a sentence; empty if
-  /// enough does.
+  /// enough remains.
   virtual std::string narrow(const image::Size& size) const { return {}; }
   /// The shape, if all images have the same one.
   virtual std::optional<ImageShape> fixed_shape() const { return std::nullopt; }

@@ -1,6 +1,6 @@
-// The settings of a recipe that decide which tokens and pixels a row becomes, next to the model's
-// own files. An adapter and a model record those that they were trained with; generate, eval, score
-// and serve use the recorded ones.
+// The settings of a recipe that determine the tokens and pixels of a row, in addition to the
+// model's own files. Adapters and models record the settings of their training; generate, eval,
+// score and serve use the recorded ones.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -18,8 +18,8 @@ struct InputSettings {
   std::string special_tokens = {};                     // error, text or special
   std::string alpha = {};                              // drop or white
   int64_t min_pixels = kUnset, max_pixels = kUnset;    // 0: as in the processor file
-  std::string template_args = {}, template_date = {};  // an object of JSON; "2024-07-26", which
-                                                       // strftime_now formats
+  std::string template_args = {}, template_date = {};  // a JSON object; "2024-07-26", the date for
+                                                       // strftime_now
   static constexpr int64_t kUnset = -1;
 };
 

@@ -1,4 +1,4 @@
-// What a model of a config.json consists of, known before any tensor is allocated. Plain data.
+// The parts of a model by its config.json, known before any tensor is allocated. Plain data.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,15 +10,15 @@ namespace lft::family {
 
 class ModelImpl;  // model.h
 
-/// What the module tree does not show of a model.
+/// Properties of a model that the module tree does not show.
 struct VisionFacts {
   TowerFacts blocks;
-  std::vector<std::string> unused_modules = {};  // no output depends on them: they cannot learn
+  std::vector<std::string> unused_modules = {};  // no output depends on them: not trainable
   std::string unused_reason = "no output of it is used";
 };
 
 struct ModelLayout {
-  std::vector<TensorSpec> tensors;  // all that a checkpoint must contain
+  std::vector<TensorSpec> tensors;  // all tensors that a checkpoint must contain
   Tower vision, decoder;
   ProjectorShape projector;
   std::vector<std::string> unused_modules;

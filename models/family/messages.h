@@ -3,7 +3,7 @@
 
 namespace lft::family {
 
-/// Rows and prepared data were checked when they were read, so only batches from elsewhere fail
+/// Rows and prepared data are checked when they are read, so only batches from other sources fail
 /// here.
 constexpr char kOfThisModel[] = "encode the data with this model's tokenizer and processor";
 

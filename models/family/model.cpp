@@ -24,14 +24,14 @@ void check_ids(const at::Tensor& ids_bt, int64_t vocab) {
                                   .next = kOfThisModel});
 }
 
-/// The number of the run of image positions that each position is in; -1: in none. int64 [b, t].
+/// The index of the run of image positions that each position is in; -1: in none. int64 [b, t].
 at::Tensor image_blocks(const at::Tensor& is_image_bt) {
   const at::Tensor image = is_image_bt.to(at::kLong);
   const at::Tensor begins = image.diff(1, 1, at::zeros({image.size(0), 1}, at::kLong)) > 0;
   return at::where(is_image_bt, begins.cumsum(1) - 1, -1);
 }
 
-/// How far the position of the token after each row is above the row's length.
+/// The position of the token after each row, minus the row's length.
 std::vector<int64_t> offsets_after(const at::Tensor& positions_3bt,
                                    const std::vector<int64_t>& lengths) {
   const at::Tensor most_bt = positions_3bt.amax(0).cpu();
@@ -83,7 +83,7 @@ llama::DecoderInput ModelImpl::embed(const Batch& batch, const ImageFeatures* kn
   expect_dims(batch.input_ids_bt, "input_ids", {{"b"}, {"t"}});
   const at::Tensor is_image = batch.input_ids_bt == config.image_token;
   const at::Tensor ids = batch.input_ids_bt.masked_fill(
-      is_image, 0);  // its own embedding is not used, and need not exist
+      is_image, 0);  // the token's own embedding is not used and may not exist
   check_ids(ids, config.text.vocab);
   const at::Tensor places = is_image.flatten().nonzero().squeeze(1);
   const std::vector<ImageShape> images = image_shapes(batch);

@@ -16,7 +16,7 @@ bool is_in_any(const std::string& name, const std::vector<std::string>& modules)
   });
 }
 
-/// The first letter of the last part of q_proj, k_proj, v_proj as a place among "qkv".
+/// The index in "qkv" of the first letter in the last part of q_proj, k_proj, v_proj.
 size_t place_in_qkv(const std::string& module) {
   return std::string_view("qkv").find(module[module.rfind('.') + 1]);
 }

@@ -9,10 +9,10 @@
 
 namespace lft::family {
 
-/// What the tensors do not show of a stack of blocks.
+/// Properties of a stack of blocks that the tensors do not show.
 struct TowerFacts {
   std::string label;   // "vision tower", for messages
-  std::string layers;  // before a block's number: "vision_tower.vision_model.encoder.layers."
+  std::string layers;  // prefix of a block's number: "vision_tower.vision_model.encoder.layers."
   int64_t count = 0;   // blocks that run
   int64_t head_dim = 0;
   bool windows = false;  // attention is within images or parts of them, joined by a copy
@@ -25,24 +25,24 @@ struct Tower : TowerFacts {
   std::string o;
   std::vector<std::string> mlp_in;  // one layer, or gate and up
   std::string mlp_out;
-  std::vector<std::string> norms;  // of a block, those of heads and of branches among them
+  std::vector<std::string> norms;  // of a block, including those of heads and branches
   bool head_norms = false, branch_norms = false;  // of q and k; of the outputs of attention and MLP
   std::vector<std::string> tables;  // whole names: embeddings of patches, positions, tokens
 };
 
-/// The linear layers between tower and decoder, in the order they run, whole names.
+/// The linear layers between tower and decoder, in execution order, full names.
 struct ProjectorShape {
   struct Layer {
     std::string name;
     int64_t in = 0, out = 0;
-    bool bare = false;  // the name is that of the weight itself, [in, out], which is no layer's
+    bool bare = false;  // the name is that of the weight itself, [in, out], without a layer
     std::string weight() const { return bare ? name : name + ".weight"; }
   };
   std::vector<Layer> layers;
 };
 
-/// From the tensors of the first block. Tables are the matrices next to the blocks that are in no
-/// unused module.
+/// Reads the tensors of the first block. Tables are the matrices outside the blocks and outside
+/// unused modules.
 Tower read_tower(const std::vector<TensorSpec>& tensors, const TowerFacts& facts,
                  const std::vector<std::string>& unused_modules);
 ProjectorShape read_projector(const std::vector<TensorSpec>& tensors);

@@ -18,7 +18,7 @@ void parse_vision(const ConfigFields& vision, GemmaFields* own) {
       vision, {.patch_size = 16, .layer_norm_eps = 1e-6, .activation = "gelu_pytorch_tanh"});
 }
 
-/// The patches of an image are averaged in equal squares.
+/// Patches of an image are averaged in equal squares.
 void parse_positions(const ConfigFields& top, GemmaFields* own) {
   const char* key = "mm_tokens_per_image";
   int64_t positions = 256;

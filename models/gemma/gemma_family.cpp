@@ -10,7 +10,7 @@
 
 namespace lft::gemma {
 
-// The decoder's masks depend on where a batch has its images and sequences.
+// The decoder's masks depend on the positions of images and sequences in a batch.
 GemmaFamily::GemmaFamily()
     : Family(
           {.name = "Gemma 3",

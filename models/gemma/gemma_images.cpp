@@ -42,7 +42,7 @@ class StretchingProcessor : public family::ImageProcessor {
   }
 
   int64_t working_bytes(const Size& size) const override {
-    // Rows are resized one way, then the other; then channels are taken apart.
+    // Rows are resized in one direction, then in the other; then channels are separated.
     return 3 * size.height * side_ + 3 * 3 * side_ * side_;
   }
 

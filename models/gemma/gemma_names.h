@@ -1,4 +1,4 @@
-// The names of Gemma 3's tensors, whose layout is LLaVA's.
+// The names of Gemma 3's tensors, which have LLaVA's layout.
 #pragma once
 #include "models/family/checkpoint_names.h"
 

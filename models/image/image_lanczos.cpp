@@ -17,9 +17,9 @@ double sinc(double x) {
 
 double lanczos(double x) { return x >= -kSupport && x < kSupport ? sinc(x) * sinc(x / 3) : 0; }
 
-/// For each output place the first input place, and the weights from there on.
+/// For each output position, the first input position and the weights from there on.
 struct Taps {
-  int64_t width = 0;  // weights an output place
+  int64_t width = 0;  // weights per output position
   std::vector<int64_t> first, count;
   std::vector<int32_t> weights;
 };
@@ -101,7 +101,7 @@ std::vector<uint8_t> along_columns(const View& in, int64_t to) {
 }  // namespace
 
 std::vector<uint8_t> resize_lanczos(const View& image, const Size& to) {
-  // Pillow 13 shrinks a tall image along its columns first; each pass rounds, so the order shows.
+  // Pillow 13 shrinks a tall image along its columns first; the order matters, since passes round.
   const int64_t shorter = image.height - to.height, narrower = image.width - to.width;
   const bool columns_first = shorter > 0 && shorter > 2 * narrower;
   std::vector<uint8_t> made;

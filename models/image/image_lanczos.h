@@ -1,4 +1,4 @@
-// Lanczos resampling as Pillow does it, in uint8.
+// Lanczos resampling as in Pillow, in uint8.
 #pragma once
 #include <vector>
 

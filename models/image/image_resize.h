@@ -1,4 +1,4 @@
-// Bilinear and bicubic resampling as torchvision does it, in uint8.
+// Bilinear and bicubic resampling as in torchvision, in uint8.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -32,7 +32,7 @@ class LinearAdapter : public torch::nn::Module {
   /// low_rank() if it applies no dropout to the input, inside or outside a call; else one without
   /// A.
   virtual ops::LowRank shared_update() const { return {}; }
-  /// Of the parameters that products are computed with as they are.
+  /// The low-precision copies of the parameters that products use directly.
   virtual std::vector<ops::ShadowPtr> shadows() const { return {}; }
   /// The merged weight: `weight_oi` [out, in] with this adapter, in float32, without a graph.
   virtual at::Tensor merged_oi(const at::Tensor& weight_oi) const = 0;

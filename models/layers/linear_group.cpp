@@ -11,7 +11,7 @@ namespace lft::layers {
 LinearGroup::LinearGroup(std::vector<Linear> layers, const ops::Normed& x)
     : layers_(std::move(layers)) {
   if (x.y.scalar_type() != ops::op_dtype(ops::Op::kLinear, x.y.scalar_type()))
-    return;  // gradients meet in x's dtype
+    return;  // gradients are summed in x's dtype
   std::vector<ops::LowRank> updates;
   bool shares = at::GradMode::is_enabled();
   for (const Linear& layer : layers_) {

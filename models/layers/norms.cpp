@@ -30,7 +30,7 @@ at::Tensor LayerNormImpl::forward(const at::Tensor& x) {
   expect_last_dim(x, "x", {"d", weight.size(0)});
   const at::ScalarType type = x.scalar_type(),
                        result = ops::op_dtype(ops::Op::kLayerNorm, at::kFloat);
-  // ATen accumulates in float32 by itself, but rounds to its operands' dtype; and it wants one
+  // ATen accumulates in float32, but rounds to its operands' dtype and requires a single
   // dtype.
   const bool direct = type == weight.scalar_type() && (type == at::kFloat || type == result);
   if (direct) return at::layer_norm(x, {weight.size(0)}, weight, bias, eps_).to(result);

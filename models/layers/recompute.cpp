@@ -22,19 +22,19 @@ using torch::autograd::variable_list;
 thread_local int64_t recompute_every = 0;
 thread_local bool offload_inputs = false;
 
-/// What a block needs to run again as it did.
+/// The state that a block needs to run again with the same result.
 struct BlockRun : torch::CustomClassHolder {
   std::function<at::Tensor(const at::Tensor&)> body;
-  variable_list parameters;  // those that are trained
+  variable_list parameters;  // trained parameters
   at::ScalarType compute = at::kFloat;
   std::optional<ops::DropoutPosition> dropout;
-  bool direct = false;  // gradients
+  bool direct = false;  // gradients are added directly
   ModulePath path;
   bool trains_x = false;
-  std::optional<at::Device> offloaded;  // where x came from, when it waits in host memory
+  std::optional<at::Device> offloaded;  // original device of x if it is in host memory
 };
 
-/// Neither copy waits: both are in the stream of what computes x and of what uses it again, and
+/// Neither copy blocks the host: both are in the stream that computes x and uses it again, and
 /// pinned memory is not reused before.
 at::Tensor to_host(const at::Tensor& x) {
   const at::Tensor host =

@@ -96,7 +96,7 @@ void parse_scaling(const ConfigFields& rope, const ConfigFields& text, const Lla
                      to);
 }
 
-/// Configs with these scalings may give the original context length.
+/// Configs with these scalings may contain the original context length.
 void widen_context(LlamaConfig* c) {
   const RopeScaling& scaling = c->rope_scaling;
   if (scaling.type != "dynamic" && scaling.type != "yarn") return;
@@ -118,15 +118,15 @@ void parse_rope(const ConfigFields& text, LlamaConfig* c) {
   if (mrope) parse_mrope(rope, c);
   const char* type = rope.find("rope_type") != nullptr ? "rope_type" : "type";
   rope.text(type, &c->rope_scaling.type);
-  if (mrope && c->rope_scaling.type == "mrope") {  // the axes alone, which were read above
+  if (mrope && c->rope_scaling.type == "mrope") {  // only the axes, which were read above
     c->rope_scaling.type = "default";
     return;
   }
   parse_scaling(rope, text, *c, c->rope_theta, &c->rope_scaling);
 }
 
-/// Rotary settings of layers with full attention and of those with a window, one object each in new
-/// files.
+/// Rotary settings of layers with full attention and of those with a window, which are separate
+/// objects in new files.
 void parse_two_ropes(const ConfigFields& text, LlamaConfig* c) {
   text.number("rope_theta", 0, 1e15, &c->rope_theta);
   text.number("rope_local_base_freq", 0, 1e15, &c->local_rope_theta);

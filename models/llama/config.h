@@ -18,18 +18,18 @@ struct LlamaConfig {
   double rms_norm_eps = 1e-6, rope_theta = 10000;
   RopeScaling rope_scaling = {};
   bool attention_bias = false, mlp_bias = false, tie_embeddings = false;
-  bool qkv_bias = false;                    // on q, k and v (Qwen2); attention_bias: on o too
+  bool qkv_bias = false;                    // on q, k and v (Qwen2); attention_bias: also on o
   bool qk_norm = false;                     // an RMSNorm on each head of q and of k (Qwen3)
-  std::vector<int64_t> mrope_section = {};  // pairs of a head that turn with time, height and
-                                            // width; empty: a position is one number
-  bool mrope_interleaved = false;           // the three alternate (Qwen3-VL), or follow each other
+  std::vector<int64_t> mrope_section = {};  // pairs of a head rotated by time, height and width;
+                                            // empty: a position is one number
+  bool mrope_interleaved = false;           // the three alternate (Qwen3-VL) or are consecutive
   std::string activation = "silu";          // of the MLP's gate: silu, gelu_pytorch_tanh
   bool norms_add_one = false;     // norms multiply by 1 + w, and the embeddings by sqrt(hidden)
   bool branch_norms = false;      // norms after attention and MLP, too
-  double query_scalar = 0;        // scores are divided by its root; 0: the head size
-  bool image_blocks = false;      // positions of one image see each other, not only backwards
-  std::vector<bool> slides = {};  // layers that see no more than `window` positions, themselves
-                                  // among them, by the local rotary angles; empty: none
+  double query_scalar = 0;        // scores are divided by its square root; 0: the head size
+  bool image_blocks = false;      // positions of one image see each other in both directions
+  std::vector<bool> slides = {};  // layers that see at most `window` positions, including their
+                                  // own, and use the local rotary angles; empty: none
   int64_t window = 0;
   double local_rope_theta = 10000;
   RopeScaling local_rope_scaling = {};

@@ -11,13 +11,13 @@ namespace lft::llama {
 struct KvCache {
   std::vector<at::Tensor> keys, values;  // a layer: [b, kv heads, capacity, e]
   std::vector<int64_t> lengths;          // cached positions of each row
-  std::vector<int64_t> offsets;          // a row: the position of what comes next is above its
-                                         // place by so much; empty: by nothing
+  std::vector<int64_t> offsets;          // per row: the next position minus its index in the row;
+                                         // empty: 0
   bool empty() const { return keys.empty(); }
 };
 
-/// The number of keys rounded up to whole steps, in which cached keys are attended to. A GPU plans
-/// its attention for every new length, which takes longer than a token.
+/// The number of keys rounded up to whole steps, the length that attention uses. A GPU plans its
+/// attention for every new length, which takes longer than a token.
 int64_t whole_key_steps(int64_t keys);
 
 /// Keys or values with at least this capacity; new positions are zero.

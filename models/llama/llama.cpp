@@ -67,8 +67,8 @@ class SlicedHead {
   layers::Linear head_;
 };
 
-/// Adds the DeepStack features of layer `layer` to the stream at the image positions, if there are
-/// any: of all rows, or of those that the last layer kept.
+/// Adds the DeepStack features of layer `layer`, if any, to the stream at the image positions: of
+/// all rows, or of those that the last layer kept.
 at::Tensor add_deep(const at::Tensor& x, const DecoderInput& input, int64_t layer,
                     const at::Tensor& rows_k) {
   if (layer >= static_cast<int64_t>(input.deepstack_features_kd.size())) return x;
@@ -188,7 +188,7 @@ at::Tensor LlamaAttentionImpl::attend_to_cache(const at::Tensor& q_bthe, const a
   const auto index = static_cast<size_t>(layer);
   const at::Tensor keys = store_next(pass.cache->keys[index], k_bthe, pass),
                    values = store_next(pass.cache->values[index], v_bthe, pass);
-  // The heads of one key head see the same keys, as if they were further queries of one head.
+  // The heads that share a key head see the same keys, as if they were further queries of one head.
   const at::Tensor mixed =
       ops::attention(q_bthe.view({b, kv_heads_, heads_ / kv_heads_, head_dim_}), keys, values,
                      pass.cache_mask, /*causal=*/false);
@@ -361,7 +361,7 @@ Rotation LlamaModelImpl::rotation_by_length(const DecoderInput& input, const KvC
     }
     return {at::cat(cos), at::cat(sin)};
   }
-  /// `count` positions of row `row` from `first` on, `real` of which are not padding.
+  /// Adds `count` positions of row `row` from `first` on, `real` of which are not padding.
   const auto add_sequence = [&](int64_t row, int64_t first, int64_t count, int64_t real) {
     if (!input.positions_3bt.defined()) return add(table(count, real, local, device));
     const at::Tensor places = input.positions_3bt.narrow(1, row, 1).narrow(2, first, count);

@@ -27,12 +27,12 @@ struct DecoderInput {
   operator at::Tensor() const { return embeds_btd; }  // for observers of call()
 
   at::Tensor embeds_btd;
-  std::shared_ptr<const ops::PackedSequences> packed;  // b is 1, t their total; null: padded
+  std::shared_ptr<const ops::PackedSequences> packed;  // b is 1, t the total; null: padded
   std::vector<int64_t> lengths;  // positions without padding in each row; empty: all
   at::Tensor positions_3bt;  // int64, for rotary embeddings of time, height and width, none above
-                             // the token's place in its sequence; undefined: they are that place
+                             // the token's index in its sequence; undefined: they are that index
   at::Tensor blocks_bt;  // int64 (CPU): positions of one block (0 or more) see each other; -1: in
-                         // none; undefined: there are none
+                         // no block; undefined: there are none
   std::vector<at::Tensor>
       deepstack_features_kd;  // added to the stream after layer 0, 1, ... at deep_places_k,
   at::Tensor deep_places_k;   // flat in b * t, where the embeddings are
@@ -47,10 +47,10 @@ struct Rotation {
 struct LlamaPass {
   Rotation rotation;
   Rotation queries;  // also scaled for the scores; undefined: `rotation`
-  std::shared_ptr<const ops::PackedSequences> packed;  // b is 1, t their total
+  std::shared_ptr<const ops::PackedSequences> packed;  // b is 1, t the total
   KvCache* cache = nullptr;
-  at::Tensor cache_mask;  // bool [b, 1, 1, s]: cached positions that are seen. Undefined: the
-                          // sequences begin here
+  at::Tensor cache_mask;  // bool [b, 1, 1, s]: visible cached positions. Undefined: the sequences
+                          // begin here
   at::Tensor cache_rows_b, cache_places_b;  // int64: where new keys are written in the cache
   at::Tensor mask;                          // attention_mask(); undefined: causal
   std::vector<at::Tensor> packed_masks;     // one per sequence; empty: all causal
@@ -110,7 +110,7 @@ class LlamaModelImpl : public torch::nn::Module {
   /// projection and MLP on those only.
   at::Tensor forward(const DecoderInput& input, const at::Tensor& rows_k, KvCache* cache);
   /// Computes the angles of positions below `count` in advance, so that no later pass up to this
-  /// length does.
+  /// length computes them.
   void reserve_positions(int64_t count, at::Device device);
   layers::Embedding embed_tokens{nullptr};
   layers::Stack<LlamaLayer> layers;

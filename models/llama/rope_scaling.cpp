@@ -16,7 +16,7 @@ constexpr double kMostFactor = 1e6;
 
 bool is_zero(const Json* value) { return value != nullptr && value->is_number() && *value == 0; }
 
-/// A number above 0; 0 means absent, as in Python's `or`.
+/// A number above 0; 0 means absent, as with Python's `or`.
 void read_positive(const ConfigFields& rope, const char* key, double* value) {
   if (!is_zero(rope.find(key))) rope.number(key, 0, kMostFactor, value);
 }

@@ -25,7 +25,7 @@ struct RopeScaling {
   bool follows_length() const { return type == "dynamic" || type == "longrope"; }
 };
 
-/// The source of the scaling, and the decoder it is for.
+/// The source of the scaling, and its decoder.
 struct RopeSource {
   const ConfigFields& rope;  // rope_scaling, rope_parameters or a child of it
   const ConfigFields& text;

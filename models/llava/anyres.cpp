@@ -11,10 +11,10 @@ using image::Size;
 
 double ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
 
-/// int(a * b) of Python.
+/// Python's int(a * b).
 int64_t times(int64_t a, double b) { return static_cast<int64_t>(static_cast<double>(a) * b); }
 
-/// int(round(value, 7)) of Python: what float64 leaves a hair below a whole number is that number.
+/// Python's int(round(value, 7)): a float64 slightly below a whole number becomes that number.
 int64_t whole(double value) {
   const double near = std::nearbyint(value);
   return static_cast<int64_t>(std::abs(value - near) <= 5e-8 ? near : value);

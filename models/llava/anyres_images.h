@@ -1,5 +1,5 @@
 // Image preprocessing of LLaVA-NeXT and LLaVA-OneVision: the whole image as one tile, then the best
-// canvas split into tiles, as the processors of transformers (torchvision backend) do, in uint8.
+// canvas split into tiles, as in the processors of transformers (torchvision backend), in uint8.
 #pragma once
 #include <memory>
 

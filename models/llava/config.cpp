@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// What transformers takes where a file has none.
+/// The defaults of transformers for absent fields.
 std::vector<image::Size> default_canvases(Kind kind) {
   if (kind == Kind::kNext) return {{672, 336}, {336, 672}, {672, 672}, {336, 1008}, {1008, 336}};
   std::vector<image::Size> all;
@@ -66,8 +66,8 @@ void parse_tower(const ConfigFields& vision, LlavaFields* c) {
   c->vision = clip::parse_clip_config(vision, silent);
 }
 
-/// "default" leaves out the first position, which is CLIP's class position and a patch of SigLIP's;
-/// tiles are joined patch by patch.
+/// "default" drops the first position, which is CLIP's class position but a patch in SigLIP; tiles
+/// are joined patch by patch.
 void check_strategy(const ConfigFields& top, const LlavaFields& c, const std::string& strategy) {
   const char* key = "vision_feature_select_strategy";
   if (c.siglip && !c.select_full)
@@ -127,7 +127,7 @@ int64_t LlavaFields::used_layers() const {
 
 int64_t LlavaFields::image_positions(const family::ImageShape& image) const {
   if (kind == Kind::kLlava) return tile_positions();
-  if (image.rows == 0) return tile_positions() + 1;  // and the end of its line
+  if (image.rows == 0) return tile_positions() + 1;  // plus the end of its line
   const image::Size all{image.columns * vision.grid(), image.rows * vision.grid()};
   const Window own = covered_positions(image.source, all);
   const image::Size kept = shrunk_positions({own.width, own.height}, vision.grid(), most_tiles);
@@ -153,7 +153,7 @@ family::ModelConfig parse_llava(const Json& config, const std::string& where, Ki
                        : std::vector<std::string>{"llama", "mistral", "qwen2"});
   if (has_vision) {
     parse_tower(top.child("vision_config"), own.get());
-  } else if (one_vision) {  // what transformers fills in: SigLIP-400M at 384 pixels
+  } else if (one_vision) {  // default of transformers: SigLIP-400M at 384 pixels
     own->siglip = true;
     own->vision = {.hidden = 1152,
                    .intermediate = 4304,

@@ -25,8 +25,8 @@ void check_size(const at::Tensor& pixels_nchw, const clip::ClipConfig& vision) {
                                   .next = family::kOfThisModel});
 }
 
-/// Bilinear weights [to, from] of one axis, half-pixel centres (align_corners=False): a position of
-/// the result is read at (i + 0.5) from / to - 0.5, between its two neighbours.
+/// Bilinear weights [to, from] of one axis, half-pixel centres (align_corners=False): a position i
+/// of the result is at (i + 0.5) from / to - 0.5, between its two neighbours.
 at::Tensor bilinear_weights(int64_t to, int64_t from, at::Device device) {
   const at::TensorOptions options = at::TensorOptions(at::kFloat).device(device);
   const double scale = static_cast<double>(from) / static_cast<double>(to);

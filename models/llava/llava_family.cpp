@@ -79,9 +79,9 @@ family::VisionFacts LlavaFamily::vision(const family::ModelConfig& config) const
   return facts;
 }
 
-/// The chat templates of the published checkpoints, by their decoders; LLaVA-1.5's and Vicuna's is
-/// the one that they were trained with. LLaVA-1.5 was trained with padded images, though its
-/// processor crops them; one whose processor stretches them was trained so.
+/// Chat templates of the published checkpoints, by decoder; LLaVA-1.5's and Vicuna's is the one
+/// used in training. LLaVA-1.5 was trained with padded images although its processor crops them; a
+/// model whose processor stretches images was trained like that.
 family::FamilyDefaults LlavaFamily::defaults(const family::ModelConfig& config,
                                              const nlohmann::json& processor) const {
   const std::string& text = config.text.model_type;
@@ -102,7 +102,7 @@ std::shared_ptr<const family::ImageProcessor> LlavaFamily::image_processor(
   return processor;
 }
 
-// transformers' LlavaImageProcessor pads where its file says so; CLIPImageProcessor always crops.
+// transformers' LlavaImageProcessor pads if its file enables it; CLIPImageProcessor always crops.
 nlohmann::json LlavaFamily::processor_fitted(const family::ModelConfig& config,
                                              const nlohmann::json& file,
                                              const family::ImageRules& rules) const {

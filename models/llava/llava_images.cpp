@@ -17,13 +17,13 @@ namespace {
 using image::Size;
 using Json = nlohmann::json;
 
-// The padded square, or the resized strip before it is cropped, may hold this many pixels: 16384 x
+// Maximum number of pixels of the padded square, or of the resized strip before cropping: 16384 x
 // 16384.
 constexpr int64_t kMaxCanvas = 1ll << 28;
 
 enum class Way { kPad, kCrop, kStretch };
 
-/// Whether the file names an image processor whose name begins so.
+/// Whether the file names an image processor with this prefix.
 bool is_type(const Json& file, std::string_view name) {
   for (const char* key : {"image_processor_type", "feature_extractor_type"}) {
     const Json type = file.value(key, Json());
@@ -88,7 +88,7 @@ class SquareProcessor : public family::ImageProcessor {
   int64_t working_bytes(const Size& size) const override {
     const Size canvas = canvas_of(size);
     const int64_t resized = 3 * canvas.width * canvas.height, square = 3 * size_ * size_;
-    // Rows are resized one way, then the other.
+    // Rows are resized in one direction, then in the other.
     if (way_ == Way::kStretch) return 3 * size.height * size_ + 2 * square;
     return pads() ? 3 * canvas.height * size_ + 2 * square : 2 * resized + square;
   }
@@ -113,8 +113,8 @@ class SquareProcessor : public family::ImageProcessor {
     return identity;
   }
 
-  /// Padded, its short side is less than one patch of the vision tower; cropped, all but a patch's
-  /// share of it is cut away.
+  /// After padding, its short side is less than one patch of the vision tower; after cropping, all
+  /// but a patch's share of it is lost.
   std::string narrow(const Size& size) const override {
     const auto [low, high] = std::minmax(size.width, size.height);
     if (way_ == Way::kStretch) return {};
@@ -138,9 +138,9 @@ class SquareProcessor : public family::ImageProcessor {
 
  private:
   bool pads() const { return way_ == Way::kPad; }
-  /// What an image is brought to before it becomes the square: the padded square, or the strip that
-  /// is cropped, whose shorter side is the square's and whose longer one is int(size * long /
-  /// short). A stretched image becomes the square at once.
+  /// The size of an image before it becomes the square: the padded square, or the strip that is
+  /// cropped, whose shorter side is the square's and whose longer one is int(size * long / short).
+  /// A stretched image is resized to the square directly.
   Size canvas_of(const Size& size) const {
     const auto [width, height] = size;
     if (way_ == Way::kStretch) return {size_, size_};
@@ -160,8 +160,8 @@ class SquareProcessor : public family::ImageProcessor {
   std::string fit_;
 };
 
-/// What the file's own processor does. A size of a height and a width is taken as it is; a shortest
-/// edge is cut by a centre crop, which SigLIP's processor does not have. Only LLaVA's pads.
+/// The behaviour of the file's own processor. A size with height and width is used directly; a
+/// shortest edge is followed by a centre crop, which SigLIP's processor lacks. Only LLaVA's pads.
 Way way_of(const family::ProcessorFile& file) {
   if (stretches(file.json)) return Way::kStretch;
   if (file.flag("do_pad", false) && is_type(file.json, "Llava")) return Way::kPad;

@@ -1,5 +1,5 @@
-// Image preprocessing of LLaVA-1.5: one square, as LlavaImageProcessor, CLIPImageProcessor and
-// SiglipImageProcessor of transformers (torchvision backend) do, in uint8.
+// Image preprocessing of LLaVA-1.5: one square, as in LlavaImageProcessor, CLIPImageProcessor and
+// SiglipImageProcessor of transformers (torchvision backend), in uint8.
 #pragma once
 #include <memory>
 #include <nlohmann/json_fwd.hpp>

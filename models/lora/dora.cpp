@@ -22,7 +22,7 @@ struct KeptMask : torch::CustomClassHolder {
   ops::DropoutMask mask;
 };
 
-/// dropout() with a graph: the mask is drawn again in the backward pass.
+/// dropout() with a graph: the mask is recomputed in the backward pass.
 struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
                             const ops::DropoutMask* mask) {
@@ -36,7 +36,7 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
   }
 };
 
-/// W + scale B A in float32, a new tensor.
+/// W + scale B A in float32, as a new tensor.
 at::Tensor directions_oi(const ops::Weight& weight_oi, const at::Tensor& a_ri,
                          const at::Tensor& b_or, double scale) {
   const at::Tensor weight = weight_oi.to(at::kFloat);
@@ -44,7 +44,7 @@ at::Tensor directions_oi(const ops::Weight& weight_oi, const at::Tensor& a_ri,
                                             : weight.addmm_(b_or, a_ri, 1, scale);
 }
 
-/// m / ||W + scale B A||; 0 for a row of zeros, whose magnitude is 0, too.
+/// m / ||W + scale B A||; 0 for a row of zeros, whose magnitude is also 0.
 at::Tensor gain_o(const at::Tensor& magnitude_o, const at::Tensor& norm_o) {
   return magnitude_o / norm_o.clamp_min(std::numeric_limits<float>::min());
 }
@@ -56,7 +56,7 @@ std::shared_ptr<layers::LinearAdapter> make_dora(const layers::LinearImpl& layer
   return std::make_shared<DoraAdapter>(layer, options, lora_scale(options));
 }
 
-/// The magnitude is the length of each row of the weight.
+/// The magnitude is the norm of each row of the weight.
 void begin_dora(layers::LinearImpl& layer, layers::LinearAdapter& adapter) {
   auto parameters = adapter.named_parameters();
   parameters[kMagnitude].copy_(dora_norm_o(layer.stored(), parameters["lora_A"],
@@ -72,8 +72,8 @@ std::vector<AdapterTensor> dora_tensors() {
   return tensors;
 }
 
-/// For the gradient of the magnitudes: the layer's product before they scale it; of a dropped input
-/// the two that they scale, and that input.
+/// Saved for the gradient of the magnitudes: the layer's product before scaling; with dropout, the
+/// two scaled products and the dropped input.
 double kept_by_dora(double in, double out, bool drops) { return drops ? 2 * out + in : out; }
 
 }  // namespace

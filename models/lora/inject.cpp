@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view kAdapterInfix = ".adapter.";
 
-/// Uniform in [-1 / sqrt(in), 1 / sqrt(in)): what kaiming_uniform with a = sqrt(5) comes to.
+/// Uniform in [-1 / sqrt(in), 1 / sqrt(in)), equal to kaiming_uniform with a = sqrt(5).
 void fill_a(const at::Tensor& a_ri, uint64_t seed, const std::string& site) {
   const at::NoGradGuard no_grad;
   const uint64_t stream = philox_stream(site.data(), site.size(), 0, 0);
@@ -50,7 +50,7 @@ std::string canonical_parameter(const std::string& name) {
   return name.substr(0, infix) + "." + part + ".weight";
 }
 
-/// Of each adapter that has some, A's first; in module order.
+/// The copies of each adapter that has some, A's first; in module order.
 std::vector<std::vector<ops::ShadowPtr>> shadows_of(const torch::nn::Module& model) {
   std::vector<std::vector<ops::ShadowPtr>> all;
   for (const auto& module : model.modules()) {
@@ -97,7 +97,7 @@ void inject_lora(const std::vector<LinearSite>& sites, const LoraOptions& option
 }
 
 void keep_shadows(const torch::nn::Module& model, at::ScalarType dtype) {
-  if (dtype == at::kFloat) return;  // products take the masters
+  if (dtype == at::kFloat) return;  // products use the master weights
   std::vector<ops::ShadowPtr> of_a, others;
   for (const std::vector<ops::ShadowPtr>& of_adapter : shadows_of(model)) {
     for (const ops::ShadowPtr& shadow : of_adapter)

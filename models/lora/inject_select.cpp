@@ -102,7 +102,7 @@ std::vector<std::string> closest(const std::vector<LinearSite>& sites, const std
                .next = elsewhere});
 }
 
-/// A target taken apart. The scope is empty where it names none.
+/// A parsed target. The scope is empty if the target has none.
 struct Target {
   std::string scope, pattern;
   bool takes(const LinearSite& site) const {
@@ -110,7 +110,7 @@ struct Target {
   }
 };
 
-/// "llm:q_proj", or "q_proj" for every scope; kUsage unless a site is meant.
+/// Parses "llm:q_proj", or "q_proj" for every scope; kUsage if no site matches.
 Target own_target(const std::vector<LinearSite>& sites, const std::string& text,
                   const std::string& where) {
   const size_t colon = text.find(':');

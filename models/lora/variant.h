@@ -30,7 +30,7 @@ struct LoraOptions {
 /// A float32 tensor that an adapter trains, a parameter of its LinearAdapter.
 struct AdapterTensor {
   std::string name;    // of the parameter, "lora_A"
-  std::string stored;  // after "<module>." in PEFT's file, "lora_A.weight"
+  std::string stored;  // suffix of "<module>." in PEFT's file, "lora_A.weight"
   std::vector<int64_t> (*shape)(int64_t out, int64_t in, int64_t rank);
 };
 /// A and B, which are the first tensors of every variant.
@@ -41,12 +41,12 @@ using NamedTensors = std::map<std::string, at::Tensor>;
 /// The tensors of `count` outputs from `first` on.
 NamedTensors output_rows(const NamedTensors& tensors, int64_t first, int64_t count);
 
-/// Memory of a pass over an adapter besides A, B and the low-rank product.
+/// Memory of a pass over an adapter in addition to A, B and the low-rank product.
 struct AdapterMemory {
   /// The update is low-rank and nothing else (LinearAdapter::low_rank): layers with the same input
   /// share work, products use copies of A and B, and their inputs are recomputed.
   bool low_rank_only = true;
-  bool makes_weight = false;  // W + scale B A in float32, in each pass
+  bool makes_weight = false;  // computes W + scale B A in float32 in each pass
   /// Elements of the compute dtype that are saved per row of the input for the backward pass. Null:
   /// none.
   double (*kept)(double in, double out, bool drops) = nullptr;
@@ -56,14 +56,14 @@ struct Variant {
   std::string name;            // in a recipe
   std::string help;            // after the name, in the reference of lora.variant
   std::string note = {};       // after the rank in an adapter's README: " (DoRA)"
-  std::string peft_flag = {};  // the key of adapter_config.json that is true, if there is one
-  bool says_false = true;      // every PEFT has the key, so other variants write false
+  std::string peft_flag = {};  // the key of adapter_config.json that is true, if any
+  bool says_false = true;      // every PEFT version has the key; other variants write false
   /// begin() changes the weight of the layer, which must not be quantized; the initial A and B are
   /// kept in host memory for saving.
   bool changes_weight = false;
   std::vector<AdapterTensor> tensors = low_rank_tensors();
-  double (*scale)(const LoraOptions& options) = nullptr;  // of B A
-  /// Uninitialised; with exactly the parameters of `tensors`.
+  double (*scale)(const LoraOptions& options) = nullptr;  // the factor of B A
+  /// Creates an uninitialised adapter; with exactly the parameters of `tensors`.
   std::shared_ptr<layers::LinearAdapter> (*make)(const layers::LinearImpl& layer,
                                                  const LoraOptions& options) = nullptr;
   /// Called with A initialised as in LoRA and B = 0, before the adapter is in the layer. Null:

@@ -16,8 +16,8 @@ struct ForwardContext {
   at::ScalarType compute = at::kFloat;               // dtype of the products
   std::optional<ops::DropoutPosition> dropout = {};  // keys the masks; none: evaluation, no dropout
   int64_t recompute = 0;             // activation checkpointing: every Nth block, 0: none
-  bool offload_activations = false;  // inputs of recomputed blocks wait in host memory
-  int64_t normaliser = 1;            // what the sum of the terms is divided by
+  bool offload_activations = false;  // keeps inputs of recomputed blocks in host memory
+  int64_t normaliser = 1;            // divisor of the sum of the terms
   at::Tensor* logprobs = nullptr;    // receives the supervised tokens' log-probabilities, detached
   const Objective* objective = &supervised_nll();
 };
@@ -25,8 +25,8 @@ struct ForwardContext {
 /// Log-probabilities of the supervised tokens, float32 [k] (ModelImpl::supervised_logprobs).
 at::Tensor forward_logprobs(const ForwardContext& context, family::Model& model,
                             const family::Batch& batch);
-/// The objective's terms of the batch / context.normaliser: a float32 scalar, with a graph where
-/// autograd's mode builds one.
+/// The objective's terms of the batch / context.normaliser: a float32 scalar, with a graph if
+/// gradients are enabled.
 at::Tensor forward_loss(const ForwardContext& context, family::Model& model,
                         const family::Batch& batch);
 

@@ -1,4 +1,4 @@
-// The training objective: the one place where log-probabilities become a loss. Shape letter: k
+// The training objective: the only code that turns log-probabilities into a loss. Shape letter: k
 // supervised tokens of a batch, in row-major order of its labels.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -9,24 +9,24 @@
 
 namespace lft::objective {
 
-/// Counts over all micro-batches of a step, of all processes.
+/// Counts over all micro-batches of a step, over all processes.
 struct GlobalBatchCounts {
   int64_t supervised = 0;  // tokens
   int64_t rows = 0;
 };
 
 /// The loss of a step is the sum of terms() over its micro-batches, divided by normaliser() of the
-/// whole global batch, so that it does not depend on how the batch is cut into micro-batches.
-/// Objectives are constant and shared between threads.
+/// whole global batch, so that it does not depend on the split into micro-batches. Objectives are
+/// immutable and thread-safe.
 class Objective {
  public:
   virtual ~Objective() = default;
   /// The batch's part of the sum: a float32 scalar, differentiable with respect to `logprobs_k`
-  /// (natural log, float32). Exactly 0 where no token is supervised.
+  /// (natural log, float32). Exactly 0 without supervised tokens.
   virtual at::Tensor terms(const at::Tensor& logprobs_k, const family::Batch& batch) const = 0;
   virtual int64_t normaliser(const GlobalBatchCounts& counts) const = 0;
-  /// Whether terms() is minus the sum of the log-probabilities, which is what the CUDA graphs of a
-  /// pass compute and what the losses by source of data are sums of.
+  /// Whether terms() is minus the sum of the log-probabilities, as the CUDA graphs of a pass and
+  /// the losses per data source require.
   virtual bool sums_tokens() const { return false; }
 };
 

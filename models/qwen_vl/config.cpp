@@ -31,7 +31,7 @@ void parse_windows(const ConfigFields& fields, VisionConfig* v) {
   if (v->window < v->side())
     fields.fail("window_size", std::to_string(v->window),
                 "at least patch_size times spatial_merge_size " + std::to_string(v->side()));
-  // Blocks that the tower does not have count nothing.
+  // Numbers beyond the tower's blocks are ignored.
   v->full_blocks = parse_blocks(fields, "fullatt_block_indexes", kMaxLayers, v->full_blocks);
 }
 

@@ -31,7 +31,7 @@ std::vector<Span> spans_of(const family::Batch& batch) {
   return spans;
 }
 
-/// Writes the positions of one sequence after the other. The images are taken in order.
+/// Writes the positions of consecutive sequences. The images are used in order.
 class Writer {
  public:
   Writer(const int64_t* ids, int64_t count, int64_t image_token)

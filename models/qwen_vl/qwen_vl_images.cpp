@@ -32,7 +32,7 @@ PixelBounds bounds_of(const family::ProcessorFile& file, const PixelBounds& sile
   return bounds;
 }
 
-/// The rules' where they say so, else the file's, else the family's.
+/// The bounds of the rules if set, else the file's, else the family's.
 PixelBounds bounds_of(const VisionConfig& vision, const family::ProcessorFile& file,
                       const family::ImageRules& rules) {
   const bool old = vision.generation == Generation::k2_5;
@@ -76,7 +76,7 @@ class NativeProcessor : public family::ImageProcessor {
 
   int64_t working_bytes(const Size& size) const override {
     const Size to = native_size(size, side_, bounds_);
-    // Rows are resized one way, then the other; the result is copied into another layout.
+    // Rows are resized in one direction, then in the other; the result is copied to patches.
     return 3 * size.height * to.width + 3 * (3 * to.width * to.height);
   }
 
@@ -108,7 +108,7 @@ Size native_size(const Size& size, int64_t side, const PixelBounds& bounds) {
   }
   const auto of = static_cast<double>(side), least = static_cast<double>(bounds.least),
              most = static_cast<double>(bounds.most);
-  // nearbyint: halves go to the even number, as Python's round() does it.
+  // nearbyint: ties to even, like Python's round().
   double w = std::nearbyint(width / of) * of, h = std::nearbyint(height / of) * of;
   if (w * h > most) {
     const double by = std::sqrt(height * width / most);
@@ -127,7 +127,7 @@ Json with_bounds(const VisionConfig& vision, const Json& file, const family::Ima
   if (rules.min_pixels <= 0 && rules.max_pixels <= 0) return fitted;
   const PixelBounds bounds = bounds_of(vision, {.json = file, .where = "", .folder = ""}, rules);
   fitted["size"] = {{"shortest_edge", bounds.least}, {"longest_edge", bounds.most}};
-  // Older versions of transformers read these, and newer ones before `size`.
+  // Older versions of transformers read these, and newer ones prefer them to `size`.
   if (fitted.contains("min_pixels")) fitted["min_pixels"] = bounds.least;
   if (fitted.contains("max_pixels")) fitted["max_pixels"] = bounds.most;
   return fitted;

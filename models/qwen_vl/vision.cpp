@@ -15,7 +15,7 @@
 namespace lft::qwen_vl {
 namespace {
 
-constexpr double kNormEps = 1e-6;  // no file says another
+constexpr double kNormEps = 1e-6;  // fixed, no file contains it
 
 /// x [s, ...] with groups of `unit` rows in the order of `groups_g`.
 at::Tensor reordered(const at::Tensor& x, const at::Tensor& groups_g, int64_t unit) {
@@ -58,7 +58,7 @@ at::Tensor VisionAttentionImpl::forward(const at::Tensor& x_sd, const VisionPass
   const at::Tensor parts = all.view({1, s, 3, heads_, width / heads_});
   const at::Tensor q = ops::rope(parts.select(2, 0), pass.cos, pass.sin),
                    k = ops::rope(parts.select(2, 1), pass.cos, pass.sin);
-  // A copy: what qkv put out, three times as wide, is then free.
+  // A copy, so that the output of qkv, three times as large, can be freed.
   const at::Tensor v = parts.select(2, 2).contiguous();
   const at::Tensor mixed =
       ops::packed_attention(q.squeeze(0), k.squeeze(0), v.squeeze(0), sequences, /*causal=*/false);
@@ -140,7 +140,7 @@ std::vector<at::Tensor> VisionTowerImpl::forward(const at::Tensor& pixels,
   at::Tensor angles = patch_angles(places, config_);
   VisionPass pass;
   pass.of_images = sequences_at(image_starts(grids), device);
-  at::Tensor back;  // from the order of windows
+  at::Tensor back;  // index to undo the order of windows
   if (config_.generation == Generation::k2_5) {
     Windows windows = windows_of(grids, config_);
     angles = reordered(angles, windows.order_g, unit);
@@ -170,8 +170,8 @@ std::vector<at::Tensor> VisionTowerImpl::forward(const at::Tensor& pixels,
     x = layers::recomputes(i) ? layers::recompute(*block, x, run) : run(x);
     if (config_.generation != Generation::k3 || !among(config_.deep_blocks, i)) continue;
     states.push_back(x);
-    // A separate node: the gradient of the next block is added up there, as where it is
-    // recomputed, and the sum has the same bits.
+    // A separate node, so that the next block's gradient is summed here, with the same bits as in
+    // recomputation.
     x = x.view(x.sizes());
   }
   states[0] = back.defined() ? reordered(x, back, unit) : x;

@@ -23,7 +23,7 @@ struct VisionPass {
   std::shared_ptr<const ops::PackedSequences> of_images;
 };
 
-/// The convolution over a patch and two frames. The two frames of a photograph are equal, so their
+/// The convolution over a patch and two frames. Both frames of a photograph are equal, so their
 /// kernels are added.
 class PatchProjectionImpl : public torch::nn::Module {
  public:

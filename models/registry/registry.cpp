@@ -17,7 +17,7 @@ struct Line {
   const family::Family& family;
 };
 
-/// One line a model_type of config.json.
+/// One line per model_type of config.json.
 const std::vector<Line>& lines() {
   static const std::vector<Line> all = {
       {"llava", llava::llava_family()},

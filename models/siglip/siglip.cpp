@@ -33,7 +33,7 @@ at::Tensor SiglipPatchEmbeddingImpl::forward(const at::Tensor& pixels_nchw) {
   const int64_t tiles = pixels_nchw.size(0), channels = pixels_nchw.size(1), patch = weight.size(2);
   const int64_t rows = pixels_nchw.size(2) / patch, columns = pixels_nchw.size(3) / patch;
   const at::Tensor whole = pixels_nchw.narrow(2, 0, rows * patch)
-                               .narrow(3, 0, columns * patch);  // a convolution drops the rest, too
+                               .narrow(3, 0, columns * patch);  // a convolution ignores the rest
   const at::Tensor patches =
       whole.reshape({tiles, channels, rows, patch, columns, patch}).permute({0, 2, 4, 1, 3, 5});
   return ops::linear(patches.reshape({tiles, rows * columns, channels * patch * patch}),
@@ -55,7 +55,7 @@ at::Tensor SiglipEmbeddingsImpl::forward(const at::Tensor& pixels_nchw) {
   const at::Tensor& positions = position_embedding->weight;
   expect_dims(patches, "patches",
               {{"n", pixels_nchw.size(0)}, {"s", positions.size(0)}, {"d", positions.size(1)}});
-  // Copied once, in the first pass: no host memory may be read while a CUDA graph is captured.
+  // Copied once, in the first pass: host memory must not be read during CUDA graph capture.
   if (ids_s_.device() != positions.device())
     ids_s_ = ops::copy_to_device(ids_s_, positions.device());
   return patches + call("position_embedding", position_embedding, ids_s_);

@@ -13,12 +13,12 @@ namespace {
 using image::Size;
 using Json = nlohmann::json;
 
-constexpr int64_t kMostSide = 4096;  // of an image before it is cut into tiles
+constexpr int64_t kMostSide = 4096;  // of an image before it is split into tiles
 const std::vector<float> kHalf = {0.5f, 0.5f, 0.5f};
 
 int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
-/// int(a / b) and int(a * b) of Python, in double.
+/// Python's int(a / b) and int(a * b), in double.
 int64_t over(int64_t a, double b) { return static_cast<int64_t>(static_cast<double>(a) / b); }
 int64_t times(int64_t a, double b) { return static_cast<int64_t>(static_cast<double>(a) * b); }
 
@@ -53,7 +53,7 @@ Size at_most(const Size& size, int64_t most) {
   return {std::max<int64_t>(1, to.width), std::max<int64_t>(1, to.height)};
 }
 
-/// Both sides whole tiles.
+/// Rounds both sides to whole tiles.
 Size in_tiles(const Size& size, int64_t tile) {
   const double aspect = aspect_of(size);
   Size to;
@@ -144,7 +144,7 @@ class TileProcessor : public family::ImageProcessor {
   }
 
  private:
-  /// What it is resized to, one after the other.
+  /// The sizes that an image is resized to, in order.
   std::vector<Size> sizes_of(const Size& size) const {
     const Size first = at_most(scaled_to(size, longest_), kMostSide);
     return {first, splits_ ? in_tiles(first, tile_) : Size{tile_, tile_}};

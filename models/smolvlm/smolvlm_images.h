@@ -1,5 +1,5 @@
-// Image preprocessing of SmolVLM and Idefics3: tiles and the whole image, as the processors of
-// transformers do with Pillow, in uint8.
+// Image preprocessing of SmolVLM and Idefics3: tiles and the whole image, as in the processors of
+// transformers with Pillow, in uint8.
 #pragma once
 #include <memory>
 #include <vector>

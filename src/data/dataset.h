@@ -32,8 +32,7 @@ class Dataset {
   /// Image file paths of a sample, for incidents and reports (empty for prepared data).
   virtual std::vector<std::string> image_paths(int64_t index) const = 0;
   virtual Row row(int64_t index) const = 0;  // prepared data contains the turns too
-  virtual std::string hash() const = 0;      // sha256 of everything that determines the samples
-                                             // (rows or shards)
+  virtual std::string hash() const = 0;      // sha256 of what determines samples (rows or shards)
 
   // The following do not parse the rows.
   virtual int64_t images_of(int64_t index) const;  // number of images of a row
@@ -45,8 +44,7 @@ class Dataset {
   virtual std::vector<int32_t> image_numbers(int64_t /*index*/) const { return {}; }
   virtual int64_t image_names() const { return 0; }
   virtual std::string image_name(int64_t /*number*/) const { return {}; }
-  virtual std::string image_root(int64_t /*number*/) const { return {}; }  // folder that the name
-                                                                           // is relative to
+  virtual std::string image_root(int64_t /*number*/) const { return {}; }  // base of relative names
   virtual const std::vector<ImageFile>& image_files() const;
   /// The encoded bytes of an image of a row; empty for prepared data and where it cannot be read.
   virtual std::string image_bytes(int64_t /*index*/, size_t /*image*/) const { return {}; }

@@ -39,8 +39,7 @@ struct EncodeOptions {
                                       // refused
   bool skip_bad = false;  // on_bad_sample: skip. A malformed row is then an error of get(), not of
                           // open_dataset()
-  int64_t max_bad = std::numeric_limits<int64_t>::max();  // the most samples that skip_bad may
-                                                          // leave out
+  int64_t max_bad = std::numeric_limits<int64_t>::max();  // maximum of skip_bad
   SpecialTokensInText special_tokens = SpecialTokensInText::kSpecial;
   bool count_unknown = false;   // unknown_keys: warn. Otherwise a key that is not used is an error
   bool open_questions = false;  // a row may end with a question, which is asked but not trained on

@@ -27,8 +27,7 @@ bool MicroBatchCutter::starts_micro_batch(int64_t place, int64_t tokens) {
 /// The positions of a step in the order of its epoch, as far as known before samples are read.
 struct StepCut {
   Range places;                      // positions of this loader from the step's first on
-  std::vector<int64_t> starts = {};  // first positions of all its micro-batches; empty: found by
-                                     // reading
+  std::vector<int64_t> starts = {};  // starts of all its micro-batches; empty: found by reading
   int64_t first = 0;                 // number of the micro-batch that begins at `places`
 };
 

@@ -21,8 +21,7 @@ struct LoaderOptions {
   int64_t batch_size = 16, grad_accum = 1, workers = 4;
   uint64_t seed = 42;
   bool shuffle = true;
-  bool blocks = false;    // with shuffle: whole blocks of rows are shuffled, the short last one
-                          // stays last
+  bool blocks = false;    // with shuffle: whole blocks are shuffled, the short last one stays last
   bool skip_bad = false;  // on_bad_sample: skip (counted, listed by id)
   int64_t max_tokens =
       0;  // above 0: micro-batches are cut by tokens, in order, instead of by batch_size

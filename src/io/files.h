@@ -31,8 +31,7 @@ std::vector<std::string> list_dir(
 bool path_exists(const std::string& path);
 bool is_directory(const std::string& path);
 std::string absolute_path(const std::string& path);  // resolved, symlinks followed where they exist
-bool is_inside(const std::string& path, const std::string& root);  // same path or below, both
-                                                                   // resolved
+bool is_inside(const std::string& path, const std::string& root);  // equal or below, resolved
 uint64_t free_bytes(const std::string& path);
 
 }  // namespace lft::io

@@ -22,8 +22,8 @@ at::Tensor heads_first(const at::Tensor& x_nge, int64_t heads) {
   return repeat == 1 ? x : x.unsqueeze(2).expand({-1, -1, repeat, -1, -1}).flatten(1, 2);
 }
 
-/// FlashAttention-2, which takes head sizes that are multiples of 8. Zeros after a head change
-/// neither scores nor values.
+/// FlashAttention-2, which requires head sizes that are multiples of 8. Zeros appended to a head
+/// change neither scores nor values.
 at::Tensor flash_attention(const at::Tensor& q_the, const at::Tensor& k_tge,
                            const at::Tensor& v_tge, const PackedSequences& sequences, bool causal) {
   const int64_t size = q_the.size(2), missing = (8 - size % 8) % 8, longest = sequences.longest();
@@ -80,7 +80,7 @@ at::Tensor packed_attention(const at::Tensor& q_the, const at::Tensor& k_tge,
   expect_dims(k_tge, "k", {{"t", t}, {"g"}, {"e", q_the.size(2)}});
   expect_dims(v_tge, "v", {{"t", t}, {"g", k_tge.size(1)}, {"e", q_the.size(2)}});
   if (runs_kernels(q_the.device()) && q_the.scalar_type() != at::kFloat && masks.empty()) {
-    // A decoder's shapes are few; a vision tower's windows would need a plan for every image.
+    // A decoder has few shapes; a vision tower's windows would need a plan for every image.
     std::optional<at::Tensor> mixed;
     if (causal) mixed = cudnn_attention(q_the, k_tge, v_tge, sequences, causal);
     return mixed ? *mixed : flash_attention(q_the, k_tge, v_tge, sequences, causal);

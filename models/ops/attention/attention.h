@@ -14,15 +14,15 @@ namespace lft::ops {
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const at::Tensor& mask, bool causal);
 
-/// Sequences packed one after the other along a dimension, without padding.
+/// Consecutive sequences along a dimension, without padding.
 struct PackedSequences {
   std::vector<int64_t> starts;  // [s + 1]: start of each sequence, and the total
-  at::Tensor starts_s1;         // int32, the same where the data is, perhaps more of it at the end;
-                                // undefined on a CPU
+  at::Tensor starts_s1;         // int32, the same on the device of the data, perhaps with further
+                                // elements; undefined on a CPU
   at::Tensor positions_t =
-      {};  // int64, what positions() is, where the data is; undefined: made from `starts`
+      {};  // int64, positions() on the device of the data; undefined: made from `starts`
   int64_t at_least =
-      0;  // what longest() says at least, for a pass whose sequences change and whose shapes do not
+      0;  // lower bound of longest(), for a pass with changing sequences and fixed shapes
   int64_t longest() const;
   at::Tensor positions() const;  // int64 [t], each within its sequence
 };

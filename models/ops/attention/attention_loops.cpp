@@ -1,4 +1,4 @@
-// Compiled as loops.cpp is: nothing here may include a torch header with code in it.
+// Compiled like loops.cpp: must not include torch headers that contain code.
 #include "models/ops/attention/attention_loops.h"
 
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace lft::ops::loops {
 namespace {
 
-/// What a query sees of the keys: whole tiles, and `rest` keys of one more.
+/// The keys visible to a query: whole tiles, and `rest` keys of one more.
 struct Seen {
   int64_t tiles, rest;
 };

@@ -1,5 +1,5 @@
-// The loops between the products of tiled attention, on raw pointers, as loops.h: one thread each,
-// compiled for AVX-512, AVX2 and baseline.
+// The loops between the products of tiled attention, on raw pointers, as in cpu_loops.h:
+// single-threaded, compiled for AVX-512, AVX2 and baseline.
 #pragma once
 #include "models/ops/core/cpu_loops.h"
 
@@ -8,10 +8,10 @@ namespace lft::ops::loops {
 /// Attention in tiles of kTile by kTile positions. `keys`: the number of keys; the rest of the last
 /// tile is ignored.
 constexpr int64_t kTile = 64;
-/// The rows of a tile of queries, as the left side of the product with the values: p = exp(scale (s
-/// - top)), 0 where nothing is seen, top = max s over what is seen; inverse = 1 / sum p before it
-/// is rounded, lse = scale top + log(sum p). s, p: [tiles of keys, kTile queries, kTile keys];
-/// where `causal`, query q sees the keys up to first + q, and the tiles end there.
+/// The rows of a tile of queries, as the left operand of the product with the values: p = exp(scale
+/// (s - top)), 0 for invisible keys, top = max s over visible keys; inverse = 1 / sum p before
+/// rounding, lse = scale top + log(sum p). s, p: [tiles of keys, kTile queries, kTile keys]; with
+/// `causal`, query q sees the keys up to first + q, and the tiles end there.
 struct QueryRows {
   int64_t keys, first;
   bool causal;
@@ -32,13 +32,13 @@ void attention_tile_backward(const TileScores& of, int64_t keys, bool diagonal, 
                              const TileGradients& to);
 /// sum_e(a b) of each of kTile rows.
 void attention_row_dots(const Bf16* a, const Bf16* b, float* dots, int64_t width);
-/// A tile x [kTile, width] as another side of a product. width is even.
+/// A tile x [kTile, width] as another operand of a product. width is even.
 void pair_rows(const Bf16* x, Bf16* y,
-               int64_t width);  // y[r, c, i] = x[2 r + i, c]: x as a product's right side
+               int64_t width);  // y[r, c, i] = x[2 r + i, c]: x as a right operand
 void pair_columns(const Bf16* x, Bf16* y,
-                  int64_t width);  // y[c, r, i] = x[r, 2 c + i]: x^T as a product's right side
+                  int64_t width);  // y[c, r, i] = x[r, 2 c + i]: x^T as a right operand
 void transpose_tile(const Bf16* x, Bf16* y, int64_t width);  // y[c, r] = x[r, c]
-/// y[r, c] = x[r, c] * factor[r] over `rows` rows of width `width`, y's rows `stride` apart.
+/// y[r, c] = x[r, c] * factor[r] over `rows` rows of width `width`; y has row stride `stride`.
 void store_rows(const float* x, const float* factor, Bf16* y, int64_t rows, int64_t width,
                 int64_t stride);
 /// y[r, c] = x[c, r] of x [width, kTile].

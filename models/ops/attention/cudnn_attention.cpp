@@ -24,7 +24,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Null where the module cannot be opened.
+/// Null if the module cannot be opened.
 CudnnAttention* library() {
   static CudnnAttention* const opened = []() -> CudnnAttention* {
     void* const module = dlopen(module_path(kCudnnModule).c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -34,13 +34,13 @@ CudnnAttention* library() {
   return opened;
 }
 
-/// The next power of two or one of seven steps before it.
+/// The next power of two, or one of the seven steps below it.
 int64_t rounded_tokens(int64_t tokens) {
   const auto whole = std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(tokens, 1024)));
   return at::round_up(tokens, static_cast<int64_t>(whole / 8));
 }
 
-/// Rounded bounds, so that passes of other lengths share a plan.
+/// Rounded bounds, so that passes of similar lengths share a plan.
 AttentionShape shape_of(const at::Tensor& q_the, const at::Tensor& k_tge,
                         const PackedSequences& sequences, bool causal) {
   const auto count = static_cast<uint64_t>(sequences.starts_s1.numel() - 1);
@@ -54,7 +54,7 @@ AttentionShape shape_of(const at::Tensor& q_the, const at::Tensor& k_tge,
           .causal = causal};
 }
 
-/// Where sequences begin, as cuDNN reads it.
+/// The beginnings of sequences in cuDNN's form.
 struct Places {
   at::Tensor q_offsets, kv_offsets, lengths;
 };

@@ -22,7 +22,7 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kScores = kTile * kTile;
 
-/// Of a product.
+/// The sizes of a product.
 struct Sizes {
   int64_t m, n, k;
 };
@@ -39,8 +39,8 @@ bool has_fast_tiles() {
   return fast && at::globalContext().userEnabledMkldnn();
 }
 
-/// c [m, n] (+)= a [m, k] b [k, n]. b has adjacent pairs of rows, see loops::pair_rows.
-/// All are dense.
+/// c [m, n] (+)= a [m, k] b [k, n]. b has adjacent pairs of rows, see loops::pair_rows. All are
+/// dense.
 void multiply(const Sizes& size, const Bf16* a, const Bf16* b, float* c, bool adds) {
   const auto [m, n, k] = size;
   at::native::cpublas::brgemm(m, n, k, /*ld_a=*/k, /*ld_b=*/n, /*ld_c=*/n, adds, a, b, c,
@@ -53,7 +53,7 @@ void multiply(const Sizes&, const Bf16*, const Bf16*, float*, bool) {}
 
 int64_t tiles_of(int64_t positions) { return (positions + kTile - 1) / kTile; }
 
-/// Thread-local memory, uninitialised.
+/// Thread-local, uninitialised memory.
 template <class T>
 class Scratch {
  public:
@@ -143,7 +143,7 @@ void forward_heads(const Heads& in, const at::Tensor& out, const at::Tensor& lse
   });
 }
 
-/// What the backward pass of one head reads of its queries, tile by tile.
+/// The query data of one head for the backward pass, tile by tile.
 struct QueryTiles {
   Scratch<Bf16> q_columns, q_rows, dy_columns, dy_rows;
   Scratch<float> lse, delta;
@@ -171,7 +171,7 @@ struct QueryTiles {
     }
     std::memcpy(lse.data(), lse_t, static_cast<size_t>(q.count) * sizeof(float));
     std::fill(lse + q.count, lse + tiles_of(q.count) * kTile,
-              0.0f);  // of zeros, whose gradient is zero
+              0.0f);  // zero padding, with zero gradient
   }
 };
 
@@ -179,8 +179,8 @@ struct Gradients {
   at::Tensor dq, dk, dv;
 };
 
-/// Scores and their gradients are made with a tile's keys as rows: so made, they are the left side
-/// of the products that give dk and dv.
+/// Scores and their gradients have a tile's keys as rows, so that they are the left operands of the
+/// products for dk and dv.
 Gradients backward_heads(const Heads& in, const at::Tensor& dy, const at::Tensor& out,
                          const at::Tensor& lse_bht) {
   const at::Tensor &q = in.q, &k = in.k, &v = in.v;

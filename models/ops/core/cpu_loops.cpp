@@ -1,5 +1,5 @@
-// Compiled at -O3 without the shared precompiled header (see models/CMakeLists.txt): nothing here
-// may include a torch header with code in it.
+// Compiled at -O3 without the shared precompiled header (see models/CMakeLists.txt): must not
+// include torch headers that contain code.
 #include "models/ops/core/cpu_loops.h"
 
 #include <cmath>
@@ -96,7 +96,7 @@ LFT_INLINE void swiglu_backward_elements(const T* dy, const T* gate, const T* up
 
 constexpr float kTwiceRoot = 1.5957691216f, kCubic = 0.044715f;  // 2 sqrt(2 / pi)
 
-/// Beyond 12 the sigmoid of GELU has saturated, and powers of a gate would only overflow.
+/// Beyond 12 GELU's sigmoid is saturated, and powers of a gate would only overflow.
 LFT_INLINE float within_gelu(float gate) {
   gate = gate > 12.0f ? 12.0f : gate;
   return gate < -12.0f ? -12.0f : gate;
@@ -146,7 +146,7 @@ LFT_INLINE float token_logprob_row(T* logits, int64_t vocab, int64_t target, boo
 #pragma omp simd reduction(max : top)
   for (int64_t v = 0; v < vocab; ++v) top = load(logits + v) > top ? load(logits + v) : top;
   float sum = 0,
-        poison = 0;  // poison: fast_exp saturates, so a non-finite logit is caught by x - x instead
+        poison = 0;  // poison: fast_exp saturates, so non-finite logits are detected by x - x
 #pragma omp simd reduction(+ : sum, poison)
   for (int64_t v = 0; v < vocab; ++v) {
     const float x = load(logits + v);
@@ -163,8 +163,8 @@ LFT_INLINE float token_logprob_row(T* logits, int64_t vocab, int64_t target, boo
   return result;
 }
 
-/// y + x * scale, or y. In float32 the product may fuse with the sum; in 16 bits it is rounded
-/// first.
+/// y + x * scale, or y. In float32 a fused multiply-add is allowed; in 16 bits the product is
+/// rounded first.
 LFT_INLINE float plus_kept(const float* y, float x, float scale, bool kept) {
   const float before = *y, sum = before + x * scale;
   return kept ? sum : before + 0.0f;
@@ -178,7 +178,7 @@ LFT_INLINE float plus_kept(const T* y, float x, float scale, bool kept) {
 template <class T>
 LFT_INLINE void dropout_elements(const T* x, T* y, int64_t first, int64_t n,
                                  const DropoutMask& mask, bool add) {
-  constexpr int64_t kBlocks = 64, kDraws = 8 * kBlocks;  // a block's 128 bits serve 8 elements
+  constexpr int64_t kBlocks = 64, kDraws = 8 * kBlocks;  // a block has 128 bits for 8 draws
   uint32_t words[4 * kBlocks];
   uint16_t draws[kDraws];
   const uint64_t seed = mask.seed, stream = mask.stream;
@@ -194,11 +194,11 @@ LFT_INLINE void dropout_elements(const T* x, T* y, int64_t first, int64_t n,
       words[4 * b + 2] = block.word[2];
       words[4 * b + 3] = block.word[3];
     }
-    std::memcpy(draws, words, sizeof draws);  // little-endian: the low half of a word comes first
+    std::memcpy(draws, words, sizeof draws);  // little-endian: the low half of a word is first
     const int64_t count = n - begin < kDraws ? n - begin : kDraws;
     const T* from = x + begin;
     T* to = y + begin;
-    // Nothing is loaded under a condition, so that it vectorises.
+    // Loads are unconditional, so that the loop vectorises.
     if (add) {
 #pragma omp simd
       for (int64_t i = 0; i < count; ++i)

@@ -14,7 +14,7 @@ namespace lft::ops::loops {
 using Bf16 = c10::BFloat16;
 using Half = c10::Half;
 
-/// Contiguous rows, as are those of the gradients.
+/// Rows are contiguous, also those of the gradients.
 template <class X, class Y>
 struct RmsNormRows {
   const X *x, *delta;  // delta: may be null

@@ -23,7 +23,7 @@ void with_loop_type(at::ScalarType type, const Body& body) {
   return body(static_cast<c10::BFloat16*>(nullptr));
 }
 
-/// Whether lft's kernels run on the device: one with its own memory and streams.
+/// Whether lft's kernels run on the device, which has separate memory and streams.
 inline bool runs_kernels(at::Device device) { return !device.is_cpu() && !device.is_meta(); }
 
 constexpr int64_t kLoopGrain = 16384;  // minimum number of elements per thread

@@ -1,4 +1,4 @@
-// The mask of a dropout layer, as numbers from which each element is computed again.
+// The mask of a dropout layer, as numbers from which each element is recomputed.
 #pragma once
 #include <cstdint>
 

@@ -11,13 +11,13 @@
 namespace lft::ops {
 namespace {
 
-constexpr int64_t kMostRows = 32;  // with more a library's GEMM is as fast
+constexpr int64_t kMostRows = 32;  // for more rows a library's GEMM is as fast
 
 thread_local bool takes_them = false;
 
 bool is_dense(int64_t stride, int64_t size) { return stride == 1 || size <= 1; }
 
-/// y = base + alpha a b. base: y itself, a row for all, or undefined.
+/// y = base + alpha a b. base: y itself, one row for all, or undefined.
 void write_product(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b,
                    const at::Tensor& base, double alpha) {
   const at::Tensor wide = a.to(at::kFloat);

@@ -6,7 +6,7 @@
 namespace lft::ops {
 
 /// During its lifetime, on this thread, gemm.h uses these products if they apply. For passes
-/// without a graph; products of training keep the same bits with and without this guard.
+/// without a graph; products of training have the same bits with and without this guard.
 class FewRowsGuard {
  public:
   FewRowsGuard();

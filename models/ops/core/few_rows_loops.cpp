@@ -1,4 +1,4 @@
-// Compiled as loops.cpp is: nothing here may include a torch header with code in it.
+// Compiled like loops.cpp: must not include torch headers that contain code.
 #include "models/ops/core/few_rows_loops.h"
 
 #include <cstring>
@@ -37,7 +37,7 @@ LFT_INLINE float sum_of(const Lanes& v) {
   return (quarter[0] + quarter[2]) + (quarter[1] + quarter[3]);
 }
 
-/// Rows and columns whose sums are kept in registers.
+/// Rows and columns with sums in registers.
 template <int kRows, int kColumns, class T>
 LFT_INLINE void block(const FewRows<T>& of, int64_t row, int64_t column) {
   const float* const x = of.x + row * of.x_stride;
@@ -48,7 +48,7 @@ LFT_INLINE void block(const FewRows<T>& of, int64_t row, int64_t column) {
     Lanes weights[kColumns], inputs;
     for (int c = 0; c < kColumns; ++c) {
       read(w + c * of.w_stride + i, weights[c]);
-      __builtin_prefetch(w + (c + kColumns) * of.w_stride + i);  // what is read next; no access
+      __builtin_prefetch(w + (c + kColumns) * of.w_stride + i);  // the next data; no access
     }
     for (int r = 0; r < kRows; ++r) {
       read(x + r * of.x_stride + i, inputs);

@@ -19,8 +19,8 @@ decltype(auto) widened(const Product& product) {
   return product();
 }
 
-/// Whether the library multiplies BF16 matrices with vector instructions. On an x86 it does so from
-/// AVX-512 on; with AVX2 alone it multiplies in plain loops on one thread.
+/// Whether the library multiplies BF16 matrices with vector instructions. On x86 this requires
+/// AVX-512; with AVX2 only it uses plain loops on one thread.
 bool has_bf16_gemm() {
 #if defined(__x86_64__)
   static const bool has = __builtin_cpu_supports("avx512bw");

@@ -14,7 +14,7 @@ LFT_INLINE float load(const float* p) { return *p; }
 LFT_INLINE float load(const Bf16* p) {
   return std::bit_cast<float>(static_cast<uint32_t>(p->x) << 16);
 }
-/// Branch-free, so that it vectorises: every kind of number is widened, and one result is selected.
+/// Branch-free, so that it vectorises: all cases are computed, and one result is selected.
 LFT_INLINE float load(const Half* p) {
   const uint32_t magnitude = p->x & 0x7FFFu, sign = static_cast<uint32_t>(p->x & 0x8000u) << 16;
   const uint32_t special =

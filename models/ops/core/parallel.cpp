@@ -12,7 +12,7 @@ void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, in
 }
 
 void stay_single_threaded() {
-  at::get_num_threads();  // ATen sets the thread's count on its first use, so that has to be over
+  at::get_num_threads();  // ATen sets the thread's count on its first use, which must come before
   omp_set_num_threads(1);
 }
 

@@ -26,7 +26,7 @@ enum class RunsIn : uint8_t {
   kCompute,  // operands and result have the compute dtype (FP16: infinite beyond 65,504); products
              // accumulate in float32
   kFloat32,  // float32 maths for all inputs
-  kWidest,   // the widest dtype among the operands, as they come; maths inside in float32
+  kWidest,   // the widest dtype of the unconverted operands; internally float32
 };
 enum class Op : uint8_t {
   kLinear,
@@ -47,7 +47,7 @@ struct OpPolicy {
   RunsIn runs_in;
   const char* name;
   const char*
-      torch;  // the op of autocast's lists that decides; one of kWidest is in neither list of casts
+      torch;  // the op in autocast's lists; ops of kWidest are in neither cast list
 };
 /// The policy, in the order of Op. Backward passes run in the dtypes of the forward pass; the
 /// gradient of a float32 weight is rounded to the compute dtype before it becomes float32, as the
@@ -72,7 +72,7 @@ inline constexpr std::array kPrecisionPolicy = {
 };
 
 /// The dtype of an op's result for operands whose widest dtype is `input`. The result of a norm has
-/// the compute dtype if that is BF16: the linear layers after it would round to it. Under FP16 it
+/// the compute dtype if that is BF16, since the following linear layers round to it. Under FP16 it
 /// keeps the width of `input`, as under autocast, so that gradients are added in that width and
 /// overflow no sooner than in torch.
 at::ScalarType op_dtype(Op op, at::ScalarType input);

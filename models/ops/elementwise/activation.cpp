@@ -72,8 +72,8 @@ GatedGradients swiglu_gradients_with_kernel(const at::Tensor& dy, const at::Tens
 }
 #endif
 
-/// loop(a null T*, the part's first element, how many): on parts of all elements, which any thread
-/// may take.
+/// Calls loop(null T*, first element, count) for parts of all elements, on any
+/// thread.
 template <class Loop>
 void over_parts(const at::Tensor& x, const Loop& loop) {
   with_loop_type(x.scalar_type(), [&](auto* type) {
@@ -148,7 +148,7 @@ at::Tensor gate_values(const at::Tensor& wide, Gate kind) {
   return kind == Gate::kSilu ? at::silu(wide) : at::gelu(wide, "tanh");
 }
 
-/// Of act(gate), given that of the product, in float32.
+/// The gradient of act(gate), given that of the product, in float32.
 at::Tensor gate_gradient(const at::Tensor& dy, const at::Tensor& wide, Gate kind) {
   if (kind == Gate::kGelu) return at::gelu_backward(dy, wide, "tanh");
   const at::Tensor s = at::sigmoid(wide);
@@ -221,7 +221,7 @@ bool is_activation(const std::string& name) {
 }
 
 at::Tensor activation(const std::string& name, const at::Tensor& x) {
-  assert(is_activation(name));  // LlavaConfig::parse lets no other name through
+  assert(is_activation(name));  // LlavaConfig::parse accepts no other name
   if (name == "quick_gelu") return quick_gelu(x);
   if (name == "relu") return at::relu(x);
   if (name == "silu") return at::silu(x);

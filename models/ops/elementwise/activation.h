@@ -34,7 +34,7 @@ at::Tensor gated(const at::Tensor& gate, const at::Tensor& up, Gate kind = Gate:
 /// x * sigmoid(1.702 x).
 at::Tensor quick_gelu(const at::Tensor& x);
 
-/// By the name config.json uses: gelu, quick_gelu, gelu_new, gelu_pytorch_tanh, relu, silu.
+/// By the name in config.json: gelu, quick_gelu, gelu_new, gelu_pytorch_tanh, relu, silu.
 bool is_activation(const std::string& name);
 at::Tensor activation(const std::string& name, const at::Tensor& x);
 

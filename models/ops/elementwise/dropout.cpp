@@ -17,7 +17,7 @@
 namespace lft::ops {
 namespace {
 
-/// y (+)= x * mask * scale by the kernel, in one pass; false where there is none. x and y: one
+/// y (+)= x * mask * scale by the kernel, in one pass; false if there is no kernel. x and y: one
 /// dtype.
 bool run_kernel([[maybe_unused]] const at::Tensor& x, [[maybe_unused]] at::Tensor& y,
                 [[maybe_unused]] const DropoutMask& mask, [[maybe_unused]] bool add) {
@@ -45,8 +45,8 @@ void run_loop(const at::Tensor& x, at::Tensor& y, const DropoutMask& mask, bool 
   });
 }
 
-/// The factors 0 and scale as float32 on x's device: drawn on the CPU by the same loop, so that
-/// every device has the same mask.
+/// The factors 0 and scale as float32 on x's device: drawn on the CPU by the same loop, so that the
+/// mask is the same on every device.
 at::Tensor factors(const at::Tensor& x, const DropoutMask& mask) {
   at::Tensor ones = at::ones(x.sizes(), at::TensorOptions().dtype(at::kFloat));
   run_loop(ones, ones, mask, /*add=*/false);

@@ -12,9 +12,9 @@
 
 namespace lft::ops {
 
-/// The streams of all masks of a pass in device memory, from which the kernels of a CUDA graph read
-/// those of the current micro-batch. The first pass collects the modules and reads nothing from
-/// here.
+/// The streams of all masks of a pass in device memory, from which the kernels of a CUDA
+/// graph read those of the current micro-batch. The first pass only collects the
+/// modules.
 class DropoutStreams {
  public:
   /// `at_m`: int64 device memory for its number of modules; more are an error (kInternal).

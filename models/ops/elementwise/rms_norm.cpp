@@ -35,7 +35,7 @@ RmsNormArgs kernel_args(const at::Tensor& x, const at::Tensor& weight, const at:
           .rstd = rstd.mutable_data_ptr<float>()};
 }
 
-/// FP16 goes with FP16 only.
+/// FP16 is only combined with FP16.
 bool kernel_fits(const at::Tensor& x, const at::Tensor& weight, at::ScalarType y_type) {
   return has_kernel(x, weight) && (x.scalar_type() == at::kHalf) == (y_type == at::kHalf);
 }
@@ -100,7 +100,7 @@ Values forward_values(const at::Tensor& x, const at::Tensor& delta, const at::Te
   return values;
 }
 
-/// dsum: the gradient of s from outside the norm; may be undefined.
+/// dsum: the gradient of s from its other uses; may be undefined.
 at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& dsum, const at::Tensor& x,
                           const at::Tensor& weight, const at::Tensor& rstd) {
 #ifdef LFT_HAVE_CUDA
@@ -147,7 +147,7 @@ at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& dsum, const at
 }
 
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
-  /// s and y.
+  /// Returns s and y.
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                                const std::optional<at::Tensor>& delta, double eps,
                                at::Tensor* rstd) {

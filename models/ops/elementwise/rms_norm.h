@@ -1,6 +1,6 @@
 // y = w * s / sqrt(mean(s^2) + eps) over the last dimension, in float32, of s = x or of the
-// residual sum s = x + delta, in one pass. Keeps s and one number a row for the backward pass,
-// which adds the gradients of y and s in one pass, too.
+// residual sum s = x + delta, in one pass. Saves s and one number per row for the backward pass,
+// which also adds the gradients of y and s in one pass.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -1,5 +1,5 @@
-// Rotary position embedding (Su et al. 2021), half-split pairs as Llama stores them, in one pass.
-// Keeps only the angles.
+// Rotary position embedding (Su et al. 2021), with half-split pairs as in Llama, in one pass. Saves
+// only the angles.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -13,14 +13,14 @@
 namespace lft::ops {
 namespace {
 
-constexpr int64_t kWidenRows = 4096;  // of a weight stored in another dtype, cast at a time
+constexpr int64_t kWidenRows = 4096;  // rows of a weight in another dtype that are cast at once
 
 int64_t chunk_rows(const at::Tensor& h_kd, int64_t vocab) {
   return token_logprobs_rows(vocab, !h_kd.device().is_cpu());
 }
 
-/// Whether a product with the weight needs a copy of it, which is then made of kWidenRows at a
-/// time.
+/// Whether a product with the weight needs a converted copy, which is then made for kWidenRows rows
+/// at a time.
 bool copies_weight(const at::Tensor& x, const at::Tensor& weight_vd) {
   return weight_vd.scalar_type() != x.scalar_type() || widens_products(x);
 }
@@ -110,8 +110,8 @@ struct TokenLogprobsFunction : torch::autograd::Function<TokenLogprobsFunction> 
                             bool wants_gradient) {
     const at::Tensor h = hidden.to(op_dtype(Op::kLinear, hidden.scalar_type())).contiguous();
     const int64_t rows = h.size(0), step = chunk_rows(h, weight.size(0));
-    // Under FP16 it is the scaled gradient that has to be rounded, and the loss scale is known in
-    // the backward pass only.
+    // Under FP16 the scaled gradient must be rounded, and the loss scale is known in the backward
+    // pass only.
     const bool makes_gradient =
         wants_gradient && !weight.requires_grad() && h.scalar_type() != at::kHalf;
     const at::Tensor ones =
@@ -155,7 +155,7 @@ struct TokenLogprobsFunction : torch::autograd::Function<TokenLogprobsFunction> 
       if (dw.defined()) accumulate(dw, g.t(), h.narrow(0, r, count));
     }
     if (dw.defined() && h.scalar_type() == at::kHalf)
-      dw = dw.to(at::kHalf);  // as the cast of a weight under autocast rounds
+      dw = dw.to(at::kHalf);  // rounded like the cast of a weight under autocast
     return {dh.to(x_dtype), dw.defined() ? dw.to(weight.scalar_type()) : dw, at::Tensor(),
             at::Tensor()};
   }

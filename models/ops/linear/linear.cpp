@@ -21,7 +21,7 @@ using torch::autograd::variable_list;
 
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
-/// The operands of the products: the input of a layer as rows in their dtype, and the input after
+/// The operands of the products: a layer's input as rows in their dtype, and the input after
 /// dropout, if already computed.
 struct Input {
   at::Tensor x_ti, dropped_ti;
@@ -38,7 +38,7 @@ struct Factors {
   Gate kind;
 };
 
-/// act(gate) * up; with a mask dropped in the same pass, and then x_ti is left out unless `whole`.
+/// act(gate) * up. A mask is applied in the same pass, and x_ti is then omitted unless `whole`.
 Input gated_input(const Factors& of, at::ScalarType dtype, const DropoutMask& mask, bool whole) {
   if (mask.threshold == 0 || of.gate.scalar_type() != dtype)
     return {rows_of(gated_values(of.gate, of.up, of.kind).to(dtype)), {}};
@@ -46,7 +46,7 @@ Input gated_input(const Factors& of, at::ScalarType dtype, const DropoutMask& ma
   return {whole ? rows_of(both.y) : at::Tensor(), rows_of(both.dropped)};
 }
 
-/// A and B as products take them; B with what it carries of the scale (masters.h).
+/// A and B in the dtype of products; B includes a part of the scale (masters.h).
 at::Tensor low_a(const LowRank& update, at::ScalarType dtype) {
   return update.a_shadow ? update.a_shadow->value(dtype) : low_copy(update.a_ri, 1, dtype);
 }
@@ -54,14 +54,14 @@ at::Tensor low_b(const LowRank& update, at::ScalarType dtype) {
   return update.b_shadow ? update.b_shadow->value(dtype)
                          : low_copy(update.b_or, update.scale, dtype);
 }
-/// The rest of the scale for a product with low_b().
+/// The remaining scale for a product with low_b().
 double scale_left(const LowRank& update, at::ScalarType dtype) {
   return dtype == at::kBFloat16 ? 1 : update.scale;
 }
 
-/// Whether the low-rank product is written first and the wide one added to it, which reads it where
-/// it ends: on a GPU that costs the wide product nothing, while adding the low-rank product to the
-/// wide one reads and writes all of it once more. BF16, in which B has the whole scale.
+/// Whether the low-rank product is written first and the wide product accumulates onto it: on a GPU
+/// that costs nothing, while adding the low-rank product to the wide one reads and writes the
+/// output once more. For BF16, in which B includes the whole scale.
 bool low_rank_first(const at::Tensor& x, const Weight& weight) {
   return runs_kernels(x.device()) && x.scalar_type() == at::kBFloat16 &&
          weight.kind() != BaseStorage::kFp8;
@@ -91,17 +91,17 @@ struct Operands {
   Gate kind = Gate::kSilu;
 };
 
-/// State of the backward pass besides saved tensors.
+/// State for the backward pass in addition to saved tensors.
 struct KeptOfLinear : torch::CustomClassHolder {
-  c10::intrusive_ptr<CodedWeight> coded;     // of a weight that is codes
-  c10::intrusive_ptr<SharedPass> shared;     // of an input that several layers share
-  int64_t layer = 0;                         // among them
+  c10::intrusive_ptr<CodedWeight> coded;     // a quantized weight
+  c10::intrusive_ptr<SharedPass> shared;     // an input shared by several layers
+  int64_t layer = 0;                         // index among these layers
   LowRank update;                            // without A and B
   std::vector<int64_t> shape;                // of x
-  at::ScalarType dtype, x_dtype;             // of the products; of x
-  std::optional<at::ScalarType> bias_dtype;  // where the bias is trained
+  at::ScalarType dtype, x_dtype;             // dtype of the products; dtype of x
+  std::optional<at::ScalarType> bias_dtype;  // dtype of a trained bias
   bool trains_x = false, direct = false;
-  Gate kind = Gate::kSilu;  // of an input that is a gated product
+  Gate kind = Gate::kSilu;  // for an input that is a gated product
 };
 
 /// Arguments of a layer that are not tensors; valid during the call.
@@ -114,7 +114,7 @@ struct LinearCall {
 };
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
-  using Optional = std::optional<at::Tensor>;  // autograd takes no undefined tensor among a
+  using Optional = std::optional<at::Tensor>;  // autograd rejects undefined tensors among a
                                                // function's plain inputs
 
   // Without `up` the input is x. Otherwise it is act(x) * up.
@@ -164,14 +164,14 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     return at::_unsafe_view(y, shape);
   }
 
-  /// Of A and B float32; undefined where they were added to .grad(). dh: scale * dy B, for the
-  /// input's.
+  /// Gradients of A and B in float32; undefined if they were added to .grad(). dh: scale * dy B,
+  /// for the gradient of the input.
   struct UpdateGradients {
     at::Tensor da, db, dh_tr;
   };
   /// dh is written to `columns` if given, and then the gradient of A is omitted. FP16 rounds scale
-  /// * dy first, as autocast does: a gradient overflows where torch's does, and the loss scaler
-  /// sees it.
+  /// * dy first, as under autocast: a gradient overflows where torch's does, and the loss scaler
+  /// detects it.
   static UpdateGradients update_gradients(const LowRank& update, const at::Tensor& dy_to,
                                           const Input& input, const at::Tensor& h_tr,
                                           const at::Tensor& columns, bool direct) {
@@ -193,7 +193,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     return result;
   }
 
-  /// dx += the update's share, dropout(dh A).
+  /// dx += dropout(dh A), the contribution of the update.
   static void add_update(at::Tensor& dx, const LowRank& update, const at::Tensor& dh_tr) {
     const at::Tensor a = low_a(update, dh_tr.scalar_type());
     if (dx.scalar_type() != dh_tr.scalar_type() || update.mask.threshold != 0) {
@@ -208,8 +208,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     }
   }
 
-  /// dy W, and the update's share where dh is defined. Under FP16 the two are added in the input's
-  /// dtype, as autograd adds them under autocast.
+  /// dy W, plus the contribution of the update if dh is defined. Under FP16 the two are added in
+  /// the input's dtype, as autograd does under autocast.
   static at::Tensor input_gradient(const LowRank& update, const at::Tensor& dy_to,
                                    const at::Tensor& dh_tr, const Weight& weight,
                                    at::ScalarType x_dtype) {
@@ -225,7 +225,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     return dx;
   }
 
-  /// The same, added to what layers of the same input have brought.
+  /// The same, added to the gradient from other layers with the same input.
   static at::Tensor shared_input_gradient(SharedPass& shared, const LowRank& update,
                                           const at::Tensor& dy_to, const at::Tensor& dh_tr,
                                           const Weight& weight) {
@@ -242,7 +242,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     return dx;
   }
 
-  /// Under FP16 rounded to it first, as the cast of a bias under autocast does.
+  /// Under FP16 the sum is rounded to FP16 first, like the cast of a bias under autocast.
   static at::Tensor bias_gradient(const at::Tensor& dy_to, at::ScalarType bias_dtype) {
     const at::Tensor sum = at::sum(dy_to, 0, /*keepdim=*/false, at::kFloat);
     return (dy_to.scalar_type() == at::kHalf ? sum.to(at::kHalf) : sum).to(bias_dtype);
@@ -263,7 +263,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const bool joins = shared && ctx->needs_input_grad(0);  // else the collected gradient is unused
     const bool own_product = !shared || shared->rank[static_cast<size_t>(info->layer)] == 0;
     const bool wants_input = weight.trains() || (own_product && a.defined() && a.requires_grad());
-    // On a GPU the kernel that gives the gradients of gate and up leaves their product, too.
+    // On a GPU the kernel for the gradients of gate and up also computes their product.
     const bool product_comes_later = wants_input && up.defined() && !weight.trains() && !shared &&
                                      info->trains_x && update.mask.threshold == 0 &&
                                      runs_kernels(dy.device()) && kept.scalar_type() == dtype;

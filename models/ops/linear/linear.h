@@ -17,7 +17,7 @@ struct LowRank {
   at::Tensor a_ri, b_or;  // undefined: none
   double scale = 1;
   DropoutMask mask;  // threshold 0: no dropout
-  /// The copies of A, and of B with `scale`; null: every product makes its own.
+  /// Stored copies of A, and of B with `scale`; null: every product makes new ones.
   ShadowPtr a_shadow = {}, b_shadow = {};
 };
 

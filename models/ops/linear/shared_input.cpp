@@ -17,7 +17,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Another handle on x as rows, which no view of autograd's ties to x.
+/// An alias of x as rows, which autograd does not treat as a view of x.
 at::Tensor alias_rows(const at::Tensor& x) {
   const at::AutoDispatchBelowADInplaceOrView plain;
   return x.view({-1, x.size(-1)});
@@ -43,13 +43,13 @@ at::Tensor stack_rows(const SharedPass& pass, at::TensorList a_ri, at::ScalarTyp
 /// Arguments that prepare an input, besides x and the A's; valid during the call.
 struct PreparedCall {
   const c10::intrusive_ptr<SharedPass>& pass;
-  const at::Tensor &kept, &norm_weight;  // what x can be made of
+  const at::Tensor &kept, &norm_weight;  // the values that x can be recomputed from
   bool grad_mode;
-  at::Tensor& h_tr;  // set to x A^T of all layers, where one has an A
+  at::Tensor& h_tr;  // set to x A^T of all layers, if any has an A
 };
 
 struct SharedInputFunction : torch::autograd::Function<SharedInputFunction> {
-  /// x [t, i], once a layer.
+  /// Returns x [t, i] once per layer.
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList a_ri,
                                const PreparedCall& call) {
     const c10::intrusive_ptr<SharedPass>& pass = call.pass;
@@ -74,7 +74,7 @@ struct SharedInputFunction : torch::autograd::Function<SharedInputFunction> {
     const variable_list saved = ctx->get_saved_variables();
     const variable_list a_ri(saved.begin() + 2, saved.end());
     pass->enter();
-    gradients.clear();  // one tensor, that of the pass, or none
+    gradients.clear();  // frees the gradient of the pass, if any
     at::Tensor dx = pass->take_dx();
     variable_list result(1 + a_ri.size());
     if (const at::Tensor dh = pass->take_dh(); dh.defined()) {
@@ -86,7 +86,7 @@ struct SharedInputFunction : torch::autograd::Function<SharedInputFunction> {
     }
     pass->forget_input();
     if (dx.defined()) result[0] = dx.view(pass->shape);
-    result.resize(result.size() + 1);  // of the call
+    result.resize(result.size() + 1);  // for the call argument
     return result;
   }
 };
@@ -169,7 +169,7 @@ void SharedInput::prepare() {
   for (const LowRank& update : updates_) {
     const at::Tensor& a = update.a_ri;
     const bool fits = a.defined() && a.dim() == 2 &&
-                      a.size(1) == x.size(-1);  // else the layer says what is wrong
+                      a.size(1) == x.size(-1);  // otherwise the layer reports the error
     pass_->first.push_back(pass_->ranks);
     pass_->rank.push_back(fits ? a.size(0) : 0);
     pass_->ranks += pass_->rank.back();

@@ -13,26 +13,26 @@
 
 namespace lft::ops {
 
-/// The state that the nodes of the layers and of the input share, and the gradients they collect in
-/// a backward pass.
+/// The state shared by the nodes of the layers and of the input, and the gradients that they
+/// collect in a backward pass.
 struct SharedPass : torch::CustomClassHolder {
   std::vector<int64_t> shape;  // of x
   std::vector<int64_t> first,
-      rank;  // a layer: its columns of h; rank 0: its low-rank product is its own
-  std::vector<ShadowPtr> shadows;  // of the A's of all layers that have a rank; may be null
+      rank;  // per layer: its columns of h; rank 0: it computes a separate low-rank product
+  std::vector<ShadowPtr> shadows;  // of the A's of all layers with a rank; may be null
   int64_t ranks = 0;
   bool trains_x = false, rebuilds = false;
-  bool direct = false;  // gradients of A are added where they are gathered
+  bool direct = false;  // gradients of A are added directly to .grad()
   double eps = 0;
-  at::Tensor rstd;                // of the norm that x can be made of
+  at::Tensor rstd;                // of the norm that x can be recomputed from
   at::TensorOptions options;      // of x
-  c10::VariableVersion version;   // of x, where it is made again
-  uint32_t expected_version = 0;  // which it had when the first layer read it
+  c10::VariableVersion version;   // of x, if it is recomputed
+  uint32_t expected_version = 0;  // at the first layer's read
 
   at::Tensor dx_ti;  // the sum so far; undefined before the first
   at::Tensor dh_tr;
 
-  /// Every node of a backward pass calls it first.
+  /// Must be called first by every node of a backward pass.
   void enter();
   /// The columns of dh that a layer writes.
   at::Tensor columns(int64_t layer);
@@ -77,8 +77,8 @@ class SharedInput {
 struct SharedLayer {
   c10::intrusive_ptr<SharedPass> pass;
   int64_t number = 0;
-  at::Tensor kept, norm_weight;  // what x can be made of
-  at::Tensor h_tr;               // x A^T; undefined: the layer's own
+  at::Tensor kept, norm_weight;  // the values that x can be recomputed from
+  at::Tensor h_tr;               // x A^T; undefined: the layer computes it
 };
 at::Tensor linear(const at::Tensor& x_ti, const SharedLayer& shared, const Weight& weight_oi,
                   const at::Tensor& bias_o, const LowRank& update);

@@ -14,8 +14,8 @@
 
 namespace lft::ops {
 
-/// Calls body(number, chunk) for every chunk, the threads sharing the elements evenly: one fork for
-/// all tensors together, however small.
+/// Calls body(number, chunk) for every chunk. Threads share the elements evenly: one fork for all
+/// tensors together, however small they are.
 template <class Item, class Body>
 void for_each_chunk(const std::vector<Item>& items, const Body& body) {
   std::vector<Chunk> chunks;
@@ -30,14 +30,14 @@ void for_each_chunk(const std::vector<Item>& items, const Body& body) {
   }
   parallel_for(
       total, kLoopGrain,
-      [&](int64_t begin, int64_t end) {  // a chunk belongs to the thread that has its first element
+      [&](int64_t begin, int64_t end) {  // a chunk belongs to the thread of its first element
         size_t number = std::lower_bound(starts.begin(), starts.end(), begin) - starts.begin();
         for (; number < chunks.size() && starts[number] < end; ++number)
           body(static_cast<int64_t>(number), chunks[number]);
       });
 }
 
-/// The items in `device`'s memory, without waiting for the copy. Needs a GPU.
+/// Copies the items to `device` asynchronously. Needs a GPU.
 template <class Item>
 at::Tensor upload(const std::vector<Item>& items, at::Device device) {
   const auto bytes = static_cast<int64_t>(items.size() * sizeof(Item));

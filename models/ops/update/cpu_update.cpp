@@ -1,4 +1,4 @@
-// Compiled at -O3 without the shared precompiled header (see models/CMakeLists.txt), as
+// Compiled at -O3 without the shared precompiled header (see models/CMakeLists.txt), like
 // cpu_loops.cpp.
 #include "models/ops/update/cpu_update.h"
 
@@ -32,7 +32,7 @@ LFT_INLINE double check(void* data, int64_t n, float inv_scale) {
   T* g = static_cast<T*>(data);
   if (inv_scale == 1.0f) return squares(g, n);
   constexpr int64_t kBlock =
-      2048;  // stays in the first cache between the two loops, which vectorise apart but not as one
+      2048;  // stays in the L1 cache between the two loops, which vectorise only separately
   double sum = 0;
   for (int64_t first = 0; first < n; first += kBlock) {
     const int64_t count = n - first < kBlock ? n - first : kBlock;

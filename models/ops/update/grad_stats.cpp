@@ -22,7 +22,7 @@ namespace {
       {.what = what, .where = "check_gradients", .found = found, .expected = {}, .next = {}});
 }
 
-/// The present gradients without strides: themselves, or a contiguous copy.
+/// The present gradients: themselves if contiguous, or a contiguous copy.
 std::vector<at::Tensor> flatten(const std::vector<at::Tensor>& gradients) {
   std::vector<at::Tensor> flat(gradients.size());
   for (size_t i = 0; i < gradients.size(); ++i) {
@@ -37,7 +37,7 @@ std::vector<at::Tensor> flatten(const std::vector<at::Tensor>& gradients) {
   return flat;
 }
 
-/// Where the first present gradient lives; else the loss; else the CPU. All must agree.
+/// The device of the first present gradient; else of the loss; else the CPU. All must agree.
 at::Device common_device(const std::vector<at::Tensor>& gradients, const at::Tensor& loss) {
   const at::Tensor* first = nullptr;
   for (const at::Tensor& gradient : gradients) {
@@ -60,7 +60,7 @@ std::vector<GradTensor> table(const std::vector<at::Tensor>& flat) {
   return tensors;
 }
 
-/// The kernel's maths on the CPU: sums of a chunk are added in order, so threads change no bit.
+/// The kernel's computation on the CPU: a chunk is summed in order, independent of threads.
 void run_loops(const std::vector<GradTensor>& tensors, const GradStatsArgs& args) {
   std::vector<double> partials(args.chunks);
   for_each_chunk(tensors, [&](int64_t number, const Chunk& chunk) {

@@ -20,7 +20,7 @@ struct GradVerdict {
 struct GradStats {
   bool found_inf = false;  // a gradient or the loss is not finite: the update is a no-op
   bool loss_finite = true;
-  double loss = 0;         // as it was checked, 0 without one
+  double loss = 0;         // the checked loss, 0 without one
   int64_t first_bad = -1;  // index of the first gradient with a NaN or an infinity, -1: none
   double norm =
       0;  // global L2 of the unscaled gradients, before clipping; not finite when first_bad >= 0

@@ -16,14 +16,14 @@
 
 namespace lft::ops {
 
-/// A chunk's gradient for the CPU's loops.
+/// A chunk's gradient for the CPU loops.
 template <class Item>
 loops::GradLoop grad_of(const Item& item, const Chunk& chunk) {
   return {item.type,
           static_cast<const char*>(item.grad) + chunk.first * float_type_size(item.type)};
 }
 
-/// Writes the copy of a chunk that the CPU loops updated, while it is in the cache.
+/// Writes the copy of a chunk that the CPU loops have updated, while it is in the cache.
 template <class Item>
 void write_copy(const Item& item, const Chunk& chunk) {
   if (item.shadow.data == nullptr) return;
@@ -34,7 +34,7 @@ void write_copy(const Item& item, const Chunk& chunk) {
 
 /// Throws kInternal if a tensor of an update is invalid.
 struct UpdateChecks {
-  const char* where;  // the op
+  const char* where;  // name of the op
   at::Device device;  // of the checked gradients
   std::string name = {};
 
@@ -67,9 +67,9 @@ struct UpdateChecks {
   }
 };
 
-/// Op: its kName; its Tensor, Item and Args; require(checks, tensor), of what is not the gradient;
-/// fill(item, tensor), the pointers to the moments; loops(items, args) on a CPU; launch(args,
-/// device, stream), with the table on the device.
+/// Op: its kName; its Tensor, Item and Args; require(checks, tensor), for everything but the
+/// gradient; fill(item, tensor), the pointers to the moments; loops(items, args) on a CPU;
+/// launch(args, device, stream), with the table on the device.
 template <class Op>
 void update(const std::vector<typename Op::Tensor>& tensors, const AdamWOptions& options,
             const GradVerdict& verdict) {
@@ -121,7 +121,7 @@ void update(const std::vector<typename Op::Tensor>& tensors, const AdamWOptions&
 #endif
   }
   for (const typename Op::Tensor& tensor : tensors)
-    tensor.param.unsafeGetTensorImpl()->bump_version();  // as every in-place op of torch
+    tensor.param.unsafeGetTensorImpl()->bump_version();  // like every in-place op of torch
 }
 
 }  // namespace lft::ops

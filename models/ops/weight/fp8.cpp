@@ -16,7 +16,7 @@
 namespace lft::ops {
 namespace {
 
-/// Of a GPU, times ten; 0 of another device.
+/// A GPU's compute capability times ten; 0 for other devices.
 int compute_capability([[maybe_unused]] at::Device device) {
 #ifdef LFT_HAVE_CUDA
   if (device.is_cuda()) {
@@ -31,8 +31,8 @@ int compute_capability([[maybe_unused]] at::Device device) {
   return 0;
 }
 
-/// The codes' own product in float32: on a GPU without FP8 and on a CPU of the widened codes, which
-/// is as exact.
+/// The product of the codes in float32. On a GPU without FP8 and on a CPU the codes are converted
+/// to float32 first, with equal precision.
 at::Tensor product_of_codes(const at::Tensor& a_mk, const at::Tensor& b_nk) {
   if (!has_fp8_products(a_mk.device())) return at::mm(a_mk.to(at::kFloat), b_nk.to(at::kFloat).t());
   const at::Tensor one = at::ones({}, a_mk.options().dtype(at::kFloat));
@@ -84,8 +84,8 @@ Fp8Matrix quantize_rows(const at::Tensor& x_mk) {
 bool has_fp8_products(at::Device device) { return compute_capability(device) >= 89; }
 
 at::Tensor fp8_product(const Fp8Matrix& a_mk, const Fp8Matrix& b_nk, at::ScalarType dtype) {
-  // Scales a row are cuBLASLt's on 9.x. Elsewhere LibTorch has a CUTLASS kernel for them, which
-  // before 2.12 ignores the current stream.
+  // On 9.x cuBLASLt supports one scale per row. Elsewhere LibTorch has a CUTLASS kernel for that,
+  // which before 2.12 ignores the current stream.
   if (compute_capability(a_mk.codes_mk.device()) / 10 == 9) {
     return at::_scaled_mm(a_mk.codes_mk, b_nk.codes_mk.t(), a_mk.scales_m1, b_nk.scales_m1.t(),
                           /*bias=*/{}, /*scale_result=*/{}, dtype,

@@ -13,7 +13,7 @@ namespace {
 
 thread_local bool gradients_are_direct = false;
 
-/// sum += scale * gradient. In float32 in the steps that autograd would take; else in one pass.
+/// sum += scale * gradient. In float32 with autograd's operations; else in one pass.
 void add_gradient(at::Tensor sum, at::Tensor gradient, double scale) {
   if (gradient.scalar_type() != at::kFloat) {
     sum.add_(gradient, scale);
@@ -26,13 +26,13 @@ bool gathers(const at::Tensor& parameter) {
   return parameter.requires_grad() && parameter.grad().defined();
 }
 
-/// The rows of `all` are the parameters' gradients, one after the other.
+/// The rows of `all` are the gradients of the parameters, in order.
 void add_stacked(at::TensorList parameters, const at::Tensor& all) {
   std::vector<at::Tensor> sums;
   for (const at::Tensor& parameter : parameters) sums.push_back(parameter.grad());
   if (const at::Tensor sum = stacked_view(sums); sum.defined()) {
     add_gradient(sum, all, 1);
-    // Each has its own version counter.
+    // Each part has a separate version counter.
     for (const at::Tensor& part : sums) part.unsafeGetTensorImpl()->bump_version();
     return;
   }

@@ -23,7 +23,7 @@ Nf4Weight raw(const Nf4Storage& storage) {
           .scale_offset = static_cast<float>(storage.scale_offset)};
 }
 
-/// One block: its 16 values times its scale, then two elements a byte.
+/// Dequantizes one block: its 16 values times its scale, then two elements per byte.
 template <class T>
 void dequantize_block(const Nf4Weight& from, const float* scale_values, int64_t block, T* out) {
   const volatile float product =

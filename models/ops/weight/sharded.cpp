@@ -12,7 +12,7 @@
 namespace lft::ops {
 namespace {
 
-constexpr int64_t kAligned = 64;  // bytes, as LibTorch aligns tensors: products choose loops by it
+constexpr int64_t kAligned = 64;  // bytes, as in LibTorch; products choose loops by alignment
 
 int64_t aligned(int64_t bytes) { return (bytes + kAligned - 1) / kAligned * kAligned; }
 
@@ -21,7 +21,7 @@ int64_t aligned(int64_t bytes) { return (bytes + kAligned - 1) / kAligned * kAli
 ShardedBlocks::ShardedBlocks(std::shared_ptr<ShardMemory> memory, int64_t blocks)
     : memory_(std::move(memory)), bytes_(static_cast<size_t>(blocks), 0) {}
 
-/// Nothing is freed that is still written to; on a CPU its future waits.
+/// Memory that is still written to must not be freed; on a CPU the future waits.
 ShardedBlocks::~ShardedBlocks() {
   if (next_.there) next_.wait();
 }
@@ -89,7 +89,7 @@ ShardedBlocks::Gathered ShardedBlocks::gather(int64_t block) {
 
 const at::Tensor& ShardedBlocks::whole(int64_t block) {
   if (here_.block == block) return here_.bytes;
-  // Passes go block by block, up or down, and turn at the ends: then the last one comes next again.
+  // Passes visit blocks in order, up or down. At the ends they turn and repeat the last block.
   const int64_t turned = block - here_.block,
                 next = std::abs(turned) == 1 ? block + turned : block + 1;
   const bool turns = next < 0 || next >= std::ssize(bytes_);

@@ -25,8 +25,7 @@ class TarReader {
   /// there.
   explicit TarReader(const io::FileHandle& file, uint64_t at = 0, uint64_t end = UINT64_MAX);
   /// The next regular file; folders are skipped. False at the end. kInput with the file and the
-  /// byte offset for a malformed header, a truncated member, a missing end, data after it, or a
-  /// link.
+  /// byte offset of a malformed header, truncated member, missing end, data after it, or link.
   bool next(TarMember& member);
   uint64_t at() const { return at_; }  // offset of the next header
 

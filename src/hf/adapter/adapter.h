@@ -44,8 +44,7 @@ struct AdapterDir {
   bool inference_mode = true;
   bool named_by_pattern = false;  // target_modules is a regular expression, not a list of names
   bool parts = false;             // written by save_parts(): no LoRA, not readable by PEFT
-  bool ensures_tie = false;       // ensure_weight_tying: PEFT ties the adapter's tensors like the
-                                  // base's
+  bool ensures_tie = false;       // ensure_weight_tying: PEFT ties the adapter like the base
   bool one_table = false;         // LM head and embedding are one full tensor with two names
   AdapterNotes notes;             // empty if lft did not write the directory
 

@@ -175,8 +175,7 @@ class Merger {
     const std::string stored = (head_alone ? kHead : kEmbedding) + ".weight",
                       second = (head_alone ? kEmbedding : kHead) + ".weight";
     canonical_[{embedding.file, embedding.stored_name}] = stored;
-    const bool old = embedding.stored_name.starts_with("language_model.");  // as in the first LLaVA
-                                                                            // versions
+    const bool old = embedding.stored_name.starts_with("language_model.");  // as in early LLaVA
     second_table_ = {embedding.file, old ? second : base_.config.family->names.peft_name(second)};
     canonical_[{second_table_->file, second_table_->stored_name}] = second;
   }
@@ -219,8 +218,7 @@ class Merger {
   /// The adapter's change of one stored tensor.
   struct Change {
     std::string name;                          // canonical name of the tensor
-    const at::Tensor* full = nullptr;          // replaces the stored one; null: the stored one is
-                                               // used
+    const at::Tensor* full = nullptr;          // replaces the stored tensor; null: it is kept
     const lora::NamedTensors* lora = nullptr;  // merged into it; null: nothing is merged
     double scale = 0;
     bool is_bias = false;

@@ -20,8 +20,7 @@ std::string avif_library() { return std::string("libavif ") + avifVersion(); }
 RgbImage decode_avif(std::string_view bytes, const ImageHeader& header, const std::string& where,
                      size_t room, Alpha alpha) {
   const std::unique_ptr<avifDecoder, Destroy> decoder(avifDecoderCreate());
-  decoder->strictFlags = AVIF_STRICT_DISABLED;  // as in PIL: files without a pixi property are
-                                                // common
+  decoder->strictFlags = AVIF_STRICT_DISABLED;  // as in PIL: many files have no pixi property
   const auto require = [&](avifResult result) {
     if (result != AVIF_RESULT_OK) throw_damaged_image("avif", where, avifResultToString(result));
   };

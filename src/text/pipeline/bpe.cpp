@@ -14,8 +14,7 @@ namespace lft::text {
 namespace {
 
 constexpr int64_t kMaxId = (1 << 24) - 1;  // limits the size of tables by id
-constexpr size_t kShort = 48;              // number of symbols up to which a scan is faster than a
-                                           // queue
+constexpr size_t kShort = 48;              // symbols up to which a scan is faster than a queue
 constexpr uint64_t kMix = 0x9E3779B97F4A7C15u;
 
 /// The bytes of a character as one number; 0 if there is none.

@@ -8,8 +8,7 @@ namespace lft::text::jinja {
 
 /// Removes characters in `characters` from both ends; null: white space.
 Text strip(const Text& text, const Text* characters, bool left, bool right, Work& work);
-/// Replaces the first `count` of `old`, or all if it is negative. An empty `old` matches between
-/// characters.
+/// Replaces the first `count` of `old` (negative: all). An empty `old` matches between characters.
 Text replaced(const Text& text, const Text& old, const Text& with, int64_t count, Work& work);
 /// Centres the text as str.center() does. `fill` is one character.
 Text centered(const Text& text, int64_t width, const Text& fill, Work& work);

@@ -46,8 +46,7 @@ std::string printed(double value, char type, int64_t precision, bool alternate) 
   return out;
 }
 
-/// A float without a type: like repr(), or with a precision like g, but with a digit after the
-/// point.
+/// A float without a type: repr(), or with a precision like g, but with a digit after the point.
 std::string plain_float(double magnitude, const FieldSpec& spec) {
   if (spec.precision < 0) return float_repr(magnitude);
   const int64_t precision = std::max<int64_t>(spec.precision, 1);

@@ -14,8 +14,7 @@ namespace lft::text::jinja {
 /// Limits of a rendering. Templates are untrusted (they come with models), so everything that can
 /// grow is limited.
 struct Limits {
-  int64_t steps = 3'000'000;        // evaluated expressions, and elements that library functions
-                                    // visit
+  int64_t steps = 3'000'000;        // evaluated expressions, and elements visited by functions
   int64_t output_bytes = 64 << 20;  // size of the output
   int64_t memory_bytes = 96 << 20;  // all texts and lists made, including those freed since
   int depth = 1000;                 // nesting of expressions, statements and calls
