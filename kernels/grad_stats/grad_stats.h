@@ -40,7 +40,7 @@ struct GradStatsArgs {
   float inv_scale = 1;                  // finite, above 0
   double max_norm = 0;                  // 0: no clipping
   const double* loss = nullptr;         // also checked; null: no loss
-  double* squares = nullptr;  // [count]: sum of squares of each unscaled gradient, 0 where absent
+  double* squares = nullptr;  // [count]: sum of squares of each unscaled gradient, 0 if absent
   GradControl* control = nullptr;
 };
 

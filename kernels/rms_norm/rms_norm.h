@@ -16,7 +16,7 @@ struct RmsNormArgs {
   float* rstd = nullptr;
 };
 
-/// With s = x, or x + delta rounded to x_type and stored in `sum` where delta is given:
+/// With s = x, or x + delta rounded to x_type and stored in `sum` if delta is given:
 ///   rstd = 1 / sqrt(mean(s^2) + eps),  y = w * s * rstd
 void rms_norm_ref(const RmsNormArgs& args, const void* delta, void* sum, void* y);
 void rms_norm(const RmsNormArgs& args, const void* delta, void* sum, void* y, Stream stream);

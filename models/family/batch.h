@@ -17,7 +17,7 @@ namespace lft::family {
 /// sequences.
 struct Batch {
   at::Tensor input_ids_bt;  // int64 (CPU); config.image_token at every image position
-  at::Tensor labels_bt;     // int64 (CPU), -100 where unsupervised; unshifted (labels[i] is
+  at::Tensor labels_bt;     // int64 (CPU), -100 if unsupervised; unshifted (labels[i] is
                             // input_ids[i] or -100). May be undefined
   at::Tensor lengths_b;     // int64, real positions a row (CPU)
   std::shared_ptr<const ops::PackedSequences>

@@ -1,5 +1,5 @@
-// Canonical names, which are those of the module tree, whatever the spelling in a checkpoint or in
-// PEFT.
+// Canonical names, which are those of the module tree, independent of the spelling in a checkpoint
+// or in PEFT.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,7 +16,7 @@ struct TensorSpec {
   std::vector<int64_t> shape;
 };
 
-/// Whether `name` is `head`, or starts with it and a dot; `rest` is then what follows the dot.
+/// Whether `name` is `head` or starts with it and a dot; `rest` is then the text after the dot.
 bool strip(std::string_view name, std::string_view head, std::string_view* rest);
 /// `head`, followed by a dot and `rest` unless that is empty.
 std::string joined(std::string_view head, std::string_view rest);

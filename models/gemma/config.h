@@ -1,5 +1,5 @@
-// The fields of the config.json of a Gemma 3 besides the decoder, with the defaults of
-// transformers. Plain data.
+// The config.json of a Gemma 3 without the decoder's fields, with the defaults of transformers.
+// Plain data.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>

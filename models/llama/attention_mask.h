@@ -11,8 +11,8 @@ struct SeenPositions {
   int64_t window = 0;
 };
 
-/// The row stride of a mask for this many positions. With other strides the attention on a GPU
-/// makes, and keeps, a copy in each layer.
+/// The row stride of a mask for this many positions. With another stride, attention on a GPU makes
+/// and keeps a copy in each layer.
 constexpr int64_t mask_row(int64_t positions) { return (positions + 15) / 16 * 16; }
 
 /// A mask of `type` on `device`, [n, 1, t, t], to be added to the scores: 0 if a position (third

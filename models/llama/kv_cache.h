@@ -9,7 +9,7 @@ namespace lft::llama {
 
 /// Rows of one batch may differ in length. Empty before the first call.
 struct KvCache {
-  std::vector<at::Tensor> keys, values;  // a layer: [b, kv heads, capacity, e]
+  std::vector<at::Tensor> keys, values;  // per layer: [b, kv heads, capacity, e]
   std::vector<int64_t> lengths;          // cached positions of each row
   std::vector<int64_t> offsets;          // per row: the next position minus its index in the row;
                                          // empty: 0

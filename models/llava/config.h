@@ -1,4 +1,4 @@
-// The fields of the config.json of a LLaVA besides the decoder, in old and new spellings, with the
+// The config.json of a LLaVA without the decoder's fields, in old and new spellings, with the
 // defaults of transformers. Plain data.
 #pragma once
 #include <cstdint>

@@ -15,7 +15,7 @@ const std::vector<Variant>& variants();
 const Variant& find_variant(const std::string& name);
 /// The tensors of all variants, each name once.
 const std::vector<AdapterTensor>& adapter_tensors();
-/// The tensors of the variant besides A and B.
+/// The tensors of the variant other than A and B.
 std::vector<AdapterTensor> further_tensors(const Variant& variant);
 
 }  // namespace lft::lora

@@ -1,5 +1,5 @@
-// The fields of the config.json of a Qwen2.5-VL or a dense Qwen3-VL besides the decoder, in old and
-// new spellings, with the defaults of transformers. Plain data.
+// The config.json of a Qwen2.5-VL or a dense Qwen3-VL without the decoder's fields, in old and new
+// spellings, with the defaults of transformers. Plain data.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>

@@ -9,11 +9,11 @@
 
 namespace lft::data {
 
-/// Right-padded; ids and labels on the CPU, pixels on `device`, normalised in float32 as HF's
-/// processor does: (x - 255 mean) / (255 std).
+/// Right-padded; ids and labels on the CPU, pixels on `device`, normalised in float32 as in HF's
+/// processor: (x - 255 mean) / (255 std).
 family::Batch collate(const std::vector<Sample>& samples, const EncodeOptions& options,
                       at::Device device);
-/// The same without padding: all samples are concatenated in one row. Where they have fewer than
+/// The same without padding: all samples are concatenated in one row. If they have fewer than
 /// `fill_to` positions, sequences of pad tokens follow, each of at most options.max_tokens, without
 /// labels.
 family::Batch pack(const std::vector<Sample>& samples, const EncodeOptions& options,

@@ -13,7 +13,7 @@ namespace lft::data {
 
 struct EncodeOptions;
 
-/// The metadata of an image file; bytes is -1 where it does not exist.
+/// The metadata of an image file; bytes is -1 if it does not exist.
 struct ImageFile {
   int64_t bytes = -1, seconds = 0, nanoseconds = 0;  // size and modification time
 };
@@ -26,7 +26,7 @@ class Dataset {
   /// The length of get(index); thread-safe. Throws what get() throws, except for pixels that cannot
   /// be decoded: for a file of rows only the headers of its images are read.
   virtual SampleLength length(int64_t index) const;
-  /// Measures all rows where that takes more than a look-up: length() is fast afterwards.
+  /// Measures all rows if that takes more than a look-up: length() is fast afterwards.
   virtual void measure(int64_t /*workers*/) const {}
   virtual std::string id(int64_t index) const = 0;
   /// Image file paths of a sample, for incidents and reports (empty for prepared data).
@@ -37,7 +37,7 @@ class Dataset {
   // The following do not parse the rows.
   virtual int64_t images_of(int64_t index) const;  // number of images of a row
   virtual bool any_image() const;                  // whether any row has an image
-  /// A hash of the turns, the system text and the images of a row; 0 where it cannot be read.
+  /// A hash of the turns, the system text and the images of a row; 0 if it cannot be read.
   virtual uint64_t row_hash(int64_t index) const;
   /// The distinct images by number; none for prepared data. image_files() has their metadata at the
   /// first call; images that come with their rows have no file.
@@ -46,13 +46,13 @@ class Dataset {
   virtual std::string image_name(int64_t /*number*/) const { return {}; }
   virtual std::string image_root(int64_t /*number*/) const { return {}; }  // base of relative names
   virtual const std::vector<ImageFile>& image_files() const;
-  /// The encoded bytes of an image of a row; empty for prepared data and where it cannot be read.
+  /// The encoded bytes of an image of a row; empty for prepared data and if it cannot be read.
   virtual std::string image_bytes(int64_t /*index*/, size_t /*image*/) const { return {}; }
 
   /// The index of a row's source, where several data sets were joined.
   virtual int32_t source(int64_t /*index*/) const { return 0; }
-  /// Saves the index to files of this stem (IndexUse) unless it was loaded from one. kResource
-  /// where it cannot be written.
+  /// Saves the index to files of this stem (IndexUse) unless it was loaded from one. kResource if
+  /// it cannot be written.
   virtual void keep_index(const std::string& /*stem*/) const {}
 };
 /// The suffix of a data file's path that gives the default stem of its index.

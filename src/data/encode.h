@@ -17,18 +17,18 @@ std::string row_place(const Row& row);
 constexpr char kFixImage[] =
     "fix the file, or the row's file name, or data.image_root; data.on_bad_sample: skip leaves "
     "such rows out";
-/// Throws the error again with the row's place before the image's, and with the advice `next` where
-/// it has none.
+/// Rethrows the error with the row's location before the image's, and with the advice `next` if it
+/// has none.
 [[noreturn]] void throw_image_error(const Row& row, const Error& error, const std::string& next);
 
 /// Row -> Sample: renders and tokenises once, takes labels from character spans, expands image
-/// positions as the model's processor says, and fits the pixels. Text after max_tokens is
-/// truncated; kInput where that would cut an image, or where images and <image> marks differ in
-/// number.
+/// positions like the model's processor, and fits the pixels. Text after max_tokens is
+/// truncated; kInput if that would cut an image, or if the numbers of images and <image> marks
+/// differ.
 Sample encode_row(const Row& row, const std::string& image_root, const text::Tokenizer& tokenizer,
                   const EncodeOptions& options);
-/// A prompt to generate from: ids and pixels, no labels. Its last answer is empty, its images are
-/// files by their own paths or come with it. kInput where it is longer than the model's positions.
+/// A prompt to generate from: ids and pixels, no labels. Its last answer is empty; its images are
+/// files with their own paths or embedded. kInput if it is longer than the model's positions.
 Sample encode_prompt(const Row& prompt, const text::Tokenizer& tokenizer,
                      const EncodeOptions& options);
 
@@ -36,13 +36,13 @@ Sample encode_prompt(const Row& prompt, const text::Tokenizer& tokenizer,
 /// has one.
 void check_marks(const Row& row);
 
-/// The plan of each image of a row, in order. Where not all images become the same, the headers of
-/// the files are read; errors of them name the row.
+/// The plan of each image of a row, in order. Unless all images get the same shape, the headers of
+/// the files are read; their errors name the row.
 std::vector<family::ImagePlan> plan_images(const Row& row, const std::string& image_root,
                                            const EncodeOptions& options);
 /// The same for `count` images of a model that has one shape for all of them.
 std::vector<family::ImagePlan> fixed_plans(size_t count, const EncodeOptions& options);
-/// The same for images that were fitted before.
+/// The same for images that have been fitted before.
 std::vector<family::ImagePlan> plans_of(const std::vector<PixelImage>& images,
                                         const EncodeOptions& options);
 
@@ -56,8 +56,8 @@ struct EncodedText {
 /// The row as the chat template renders it; with `generate` the text ends where the next answer
 /// begins. An error of the template names the row.
 text::Rendered render_row(const Row& row, const EncodeOptions& options, bool generate);
-/// Tokenises a rendered row. kInput where a token has no embedding row or the number of image
-/// tokens is not that of the images.
+/// Tokenises a rendered row. kInput if a token has no embedding row or the number of image tokens
+/// is not that of the images.
 EncodedText encode_rendered(const Row& row, text::Rendered rendered,
                             const std::vector<family::ImagePlan>& images,
                             const text::Tokenizer& tokenizer, const EncodeOptions& options);
@@ -75,7 +75,7 @@ Sample encode_question(const Row& row, size_t answer, const Sample& sample,
 Sample expand_images(const EncodedText& text, const Row& row,
                      const std::vector<family::ImagePlan>& images, const EncodeOptions& options);
 
-/// Truncates a sample to max_tokens; kInput where that would cut an image.
+/// Truncates a sample to max_tokens; kInput if that would cut an image.
 void truncate_sample(Sample& sample, const Row& row, const std::vector<family::ImagePlan>& images,
                      const EncodeOptions& options);
 

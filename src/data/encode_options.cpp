@@ -20,7 +20,7 @@ constexpr char kAlphaWhite[] = "white";
 constexpr char kItsOwnFile[] = "take the file that came with the model";
 
 /// The image processor's settings and the file that contains them: processor_config.json
-/// (transformers 5), or preprocessor_config.json. Null where there is neither.
+/// (transformers 5), or preprocessor_config.json. Null if there is neither.
 io::Json image_processor(const std::string& model_dir, std::string* where) {
   *where = model_dir + "/processor_config.json";
   if (io::path_exists(*where)) {

@@ -1,5 +1,5 @@
-// How the rows of a data set become samples of a model: rules of the recipe and numbers of the
-// model's files.
+// The options for converting rows of a data set to samples of a model: rules of the recipe and
+// numbers from the model's files.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -22,11 +22,11 @@ struct EncodeRules {
   int64_t max_tokens = 2048;
 };
 
-/// How a special token in the words of a row is treated: as an error, as plain text, or as the
-/// token, which is what HF tokenizers do.
+/// The treatment of a special token in the words of a row: as an error, as plain text, or as the
+/// token, like in HF tokenizers.
 enum class SpecialTokensInText { kError, kText, kSpecial };
 
-/// How rows become samples. All numbers come from the model, never from processor defaults.
+/// The options for encoding. All numbers come from the model, never from processor defaults.
 struct EncodeOptions {
   family::ModelConfig config;
   std::shared_ptr<const text::ChatTemplate> chat;
@@ -59,8 +59,8 @@ std::vector<std::string> template_names();
 
 /// "auto": the chat template of the checkpoint, otherwise the family's own by name, which
 /// `notices` reports. A name: LLaVA's form or a family's template. Anything else: a Jinja file.
-/// `eos` ends an answer where the template ends none. kUsage for a bad setting, kInput for a bad
-/// template.
+/// `eos` ends an answer if the template has no end token. kUsage for a bad setting, kInput for a
+/// bad template.
 std::shared_ptr<const text::ChatTemplate> choose_chat(const std::string& model_dir,
                                                       const family::ModelConfig& config,
                                                       const text::Tokenizer& tokenizer,

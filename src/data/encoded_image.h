@@ -19,7 +19,7 @@ namespace lft::data {
 class EncodedImage {
  public:
   /// Reads the header and plans the processor's output for the image, which is one of
-  /// `images_of_row`. kInput where the file is no image, exceeds a limit or cannot be fitted.
+  /// `images_of_row`. kInput if the file is no image, exceeds a limit or cannot be fitted.
   EncodedImage(io::FileHandle file, const EncodeOptions& options, size_t images_of_row = 1);
   ~EncodedImage();
   EncodedImage(const EncodedImage&) = delete;
@@ -52,11 +52,11 @@ class EncodedImage {
 };
 
 /// Calls `use` with each image of a row, in order; each is closed before the next one is opened.
-/// Errors name the row and have the advice `next` where they have none.
+/// Errors name the row and get the advice `next` if they have none.
 void for_each_image(const Row& row, const std::string& image_root, const EncodeOptions& options,
                     const std::string& next, const std::function<void(EncodedImage&)>& use);
 
-/// Pixels fitted to the model by `plan`. kInput where they have another size.
+/// Pixels fitted to the model by `plan`. kInput if they have another size.
 PixelImage fit_image(const io::RgbImage& image, const family::ImagePlan& plan,
                      const family::ImageProcessor& processor, const std::string& where);
 

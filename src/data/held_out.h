@@ -11,7 +11,7 @@ namespace lft::data {
 
 /// The indices of the rows to evaluate on, in order: at most `share` of all rows, and at least one
 /// row in each split. Rows that share an image or have the same content are in the same split. The
-/// result is a function of rows, share and seed. kInput where no such split exists.
+/// result is a function of rows, share and seed. kInput if no such split exists.
 std::vector<int64_t> held_out_rows(const Dataset& dataset, double share, uint64_t seed);
 
 /// Some rows of a data set as a separate data set. Its hash covers the whole data set and the

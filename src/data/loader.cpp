@@ -129,7 +129,7 @@ struct Loader::State {
     ++ahead;
   }
 
-  /// The next position of the stream; null where the current step has none. The caller has locked
+  /// The next position of the stream; null if the current step has none. The caller has locked
   /// the mutex.
   std::shared_ptr<Slot> take() {
     if (open.size() == 0) begin_step();
@@ -204,7 +204,7 @@ struct Loader::State {
     return cut;
   }
 
-  /// True where the slot's error is a bad sample to skip; any other error is rethrown.
+  /// True if the slot's error is a bad sample to skip; any other error is rethrown.
   bool leave_out(const Slot& slot, StepSamples& step_samples) {
     if (!slot.error) return false;
     try {

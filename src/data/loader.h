@@ -45,7 +45,7 @@ class MicroBatchCutter {
  public:
   explicit MicroBatchCutter(const LoaderOptions& options)
       : batch_size_(options.batch_size), max_tokens_(options.max_tokens) {}
-  /// Called for every position from 0. tokens: those of its sample, 0 where it is skipped.
+  /// Called for every position from 0. tokens: those of its sample, 0 if it is skipped.
   bool starts_micro_batch(int64_t place, int64_t tokens);
 
  private:

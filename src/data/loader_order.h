@@ -24,7 +24,7 @@ struct LoaderOptions {
   bool blocks = false;    // with shuffle: whole blocks are shuffled, the short last one stays last
   bool skip_bad = false;  // on_bad_sample: skip (counted, listed by id)
   int64_t max_tokens =
-      0;  // above 0: micro-batches are cut by tokens, in order, instead of by batch_size
+      0;  // above 0: micro-batches are cut by tokens, in order, instead of batch_size
   /// Tokens by dataset index, by which batches of similar length are made (data.group_by_length).
   /// Null: lengths are ignored.
   std::shared_ptr<const std::vector<int32_t>> lengths = {};
@@ -35,7 +35,7 @@ struct LoaderOptions {
   /// The number of rows of each part of the data set in an epoch; empty: all rows once. The parts
   /// are in order and without gaps.
   std::vector<SourceShare> sources = {};
-  /// How batches are made of the samples; null: the loader returns samples only.
+  /// How batches are made from the samples; null: the loader returns samples only.
   std::shared_ptr<const BatchLayout> layout = {};
 };
 

@@ -18,8 +18,8 @@
 
 namespace lft::data {
 
-/// Throws kInput where the directory is not one that lft prepared, is damaged, or was made for
-/// other options (each difference named).
+/// Throws kInput if the directory is not one that lft prepared, is damaged, or was made with other
+/// options (each difference is named).
 std::unique_ptr<Dataset> open_prepared(const std::string& path, const EncodeOptions& options);
 
 constexpr int64_t kPreparedVersion = 2;
@@ -32,7 +32,7 @@ constexpr int64_t kImageNumbers = 11;
 inline constexpr char kSpecialTokensRule[] = "special_tokens_in_text";  // of sample_rules()
 inline constexpr char kAlphaRule[] = "alpha";                           // where alpha is not drop
 
-/// Everything that decides a sample except its row and images.
+/// Everything that determines a sample except its row and images.
 io::Json sample_rules(const EncodeOptions& options);
 
 bool is_prepared(const std::string& path);

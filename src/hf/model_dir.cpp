@@ -25,14 +25,14 @@ io::Json read_config(const std::string& path) {
   return config;
 }
 
-/// The dtype in config.json; F32 where it has none.
+/// The dtype in config.json; F32 if it has none.
 io::DType named_dtype(const family::ModelConfig& config) {
   return config.stored_dtype == "bfloat16"  ? io::DType::kBF16
          : config.stored_dtype == "float16" ? io::DType::kF16
                                             : io::DType::kF32;
 }
 
-/// Null where there is no file or it is not JSON: transformers uses config.json's numbers
+/// Null if there is no file or it is not JSON: transformers uses config.json's numbers
 /// then.
 io::Json read_generation_config(const std::string& file) {
   if (!io::path_exists(file)) return {};

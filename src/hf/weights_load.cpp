@@ -61,7 +61,7 @@ class StoredLayers {
     if (base_.shards) return sharded_.at(name)->take(weight_oi);
     layers::Linear(layers_.at(name))->store(ops::quantize(weight_oi, base_.storage, device_));
   }
-  /// How a stored tensor is read into its target.
+  /// Sets the target of a stored tensor.
   void set(WeightJob& job) const {
     if (!has(job.name)) return;
     if (codes()) {

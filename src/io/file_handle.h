@@ -14,7 +14,7 @@ class FileHandle {
   /// kInput.
   static FileHandle open_to_read(const std::string& path);
   /// Opens `name` in or below `folder` without following symlinks out of it:
-  /// openat2(RESOLVE_BENEATH). Not open where that is not possible (an older kernel, a sandbox, a
+  /// openat2(RESOLVE_BENEATH). Not open if that is impossible (an older kernel, a sandbox, a
   /// symlink) or it is no regular file: use image_path() then.
   static FileHandle open_beneath(const std::string& folder, const std::string& name);
   /// Opens `bytes` bytes of a regular file from `offset` on as a separate file, which errors call

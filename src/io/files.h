@@ -9,16 +9,16 @@
 
 namespace lft::io {
 
-/// Regular files only (opened O_NONBLOCK, then S_ISREG), at most max_bytes. kInput when missing,
-/// not regular, too large; short read too.
+/// Regular files only (opened O_NONBLOCK, then S_ISREG), at most max_bytes. kInput for a missing,
+/// non-regular or too large file, and for a short read.
 std::string read_file(const std::string& path, uint64_t max_bytes = 1u << 30);
 /// Temporary file in the same folder, fsync, rename, fsync of the folder. kResource on failure,
 /// with bytes needed and free on ENOSPC.
 void write_file_atomic(const std::string& path, std::string_view text);
 /// Runs `fill(tmp_dir)` and renames tmp_dir (".tmp-<name>" next to it) to `path`; fsyncs files and
-/// folders. An existing directory is replaced: it is deleted where the new one has a file for each
-/// of its names, otherwise kept under a name that a warning contains. When anything fails, the old
-/// one stays and tmp_dir is deleted.
+/// folders. An existing directory is replaced: it is deleted if the new one has a file for each of
+/// its names, otherwise kept under a name that a warning contains. If anything fails, the old one
+/// remains and tmp_dir is deleted.
 void write_dir_atomic(const std::string& path, const std::function<void(const std::string&)>& fill);
 void make_dirs(const std::string& path);
 /// Deletes a file or a whole tree; symlinks are deleted, not followed. A missing path is no error.

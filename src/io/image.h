@@ -43,8 +43,8 @@ ImageCheck check_image(std::string_view bytes, const std::string& where,
 /// path outside `root` (also through a symlink, unless they are followed).
 std::string image_path(const std::string& root, const std::string& name,
                        bool follow_symlinks = false);
-/// Opens image_path(root, name), with one system call where no symlink leaves `root`. An empty
-/// `root` opens `name` itself.
+/// Opens image_path(root, name), with one system call if no symlink leaves `root`. An empty `root`
+/// opens `name` itself.
 FileHandle open_image(const std::string& root, const std::string& name, bool follow_symlinks);
 /// Reads image_path(root, name), a regular file, and decodes it.
 RgbImage load_image(const std::string& root, const std::string& name,

@@ -18,7 +18,7 @@ struct BoxedImage {
 
 /// Whether the file begins with the brands of such an image.
 bool is_boxed_image(std::string_view bytes);
-/// Empty where the boxes are truncated or contain no size of a primary image.
+/// Empty if the boxes are truncated or contain no size of a primary image.
 std::optional<BoxedImage> boxed_image(std::string_view bytes);
 
 }  // namespace lft::io

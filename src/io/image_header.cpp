@@ -265,7 +265,7 @@ ImageHeader bmp_header(Bytes bytes, const std::string& where) {
   return header;
 }
 
-/// kInput where a directory entry or the XMP may be beyond the end of `file.head`.
+/// kInput if a directory entry or the XMP may be beyond the end of `file.head`.
 ImageHeader tiff_header(const ImageBytes& file, const std::string& where) {
   constexpr uint32_t kWidth = 256, kHeight = 257, kBits = 258, kSamples = 277, kExtraSamples = 338,
                      kXmp = 700;

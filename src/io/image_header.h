@@ -8,8 +8,8 @@
 
 namespace lft::io {
 
-/// The treatment of transparency: dropped, as transformers' processors do, or composited on white,
-/// as PIL's paste() with the alpha channel as mask.
+/// The treatment of transparency: dropped, as in transformers' processors, or composited on white,
+/// like PIL's paste() with the alpha channel as mask.
 enum class Alpha { kDrop, kWhite };
 struct ImageLimits {
   int64_t max_side = 65535, max_pixels = 64'000'000;
@@ -38,7 +38,7 @@ struct ImageBytes {
   std::function<std::string_view(uint64_t at, uint64_t bytes)> read;
 };
 /// The same for such a file. The chunks of a PNG or WebP, which may follow the pixels, are read one
-/// by one; kInput where the header of another kind does not end in `head`.
+/// by one; kInput if the header of another kind does not end in `head`.
 ImageHeader read_image_header(const ImageBytes& file, const std::string& where,
                               const ImageLimits& limits = {});
 }  // namespace lft::io

@@ -1,4 +1,4 @@
-// Compilation of a loop for several processors: LFT_CLONES before a function makes one copy per
+// Compiles a loop for several processors: LFT_CLONES before a function makes one copy per
 // processor, with all LFT_INLINE functions inlined. Only for the files with loops.
 #pragma once
 

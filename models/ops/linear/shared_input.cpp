@@ -40,7 +40,7 @@ at::Tensor stack_rows(const SharedPass& pass, at::TensorList a_ri, at::ScalarTyp
   return stacked;
 }
 
-/// Arguments that prepare an input, besides x and the A's; valid during the call.
+/// Further arguments for preparing an input, apart from x and the A's; valid during the call.
 struct PreparedCall {
   const c10::intrusive_ptr<SharedPass>& pass;
   const at::Tensor &kept, &norm_weight;  // the values that x can be recomputed from

@@ -31,7 +31,7 @@ struct AdamWOptions {
 };
 
 /// The update of torch.optim.AdamW with g * clip; nothing changes if the check found a non-finite
-/// value. Both are read on the device, so the host does not wait. On a CPU the result is bitwise
+/// value. Both are read on the device, so the host is not blocked. On a CPU the result is bitwise
 /// the same for any number of threads.
 void adamw_(const std::vector<AdamWTensor>& tensors, const AdamWOptions& options,
             const GradVerdict& verdict);

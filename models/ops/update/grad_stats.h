@@ -13,7 +13,7 @@ namespace lft::ops {
 /// The result of a check, on the device of the gradients; the host reads it with read_stats().
 struct GradVerdict {
   at::Tensor control;  // one GradControl as bytes
-  at::Tensor squares;  // double [tensors]: sum of squares of each unscaled gradient, 0 where absent
+  at::Tensor squares;  // double [tensors]: sum of squares of each unscaled gradient, 0 if absent
 };
 
 /// The same on the host.
@@ -26,13 +26,13 @@ struct GradStats {
       0;  // global L2 of the unscaled gradients, before clipping; not finite when first_bad >= 0
   double clip =
       1;  // min(1, max_norm / (norm + 1e-6)), 1 when max_norm is 0 or the update is a no-op
-  std::vector<double> norms;  // by gradient, 0 where absent
+  std::vector<double> norms;  // by gradient, 0 if absent
 };
 
-/// Each gradient becomes g * inv_scale in place (float32 maths, rounded to its dtype; no write when
+/// Each gradient becomes g * inv_scale in place (in float32, rounded to its dtype; no write if
 /// inv_scale is 1). Undefined tensors are absent. FP32, BF16, FP16 mixed, all on one device.
 /// inv_scale > 0; max_norm >= 0, 0: no clipping; loss: one element, or undefined (not checked).
-/// Does not wait for the device. On a CPU the result has the same bits for any number of threads.
+/// Asynchronous. On a CPU the result has the same bits for any number of threads.
 GradVerdict check_gradients(const std::vector<at::Tensor>& gradients, double inv_scale,
                             double max_norm, const at::Tensor& loss);
 

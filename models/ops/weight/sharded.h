@@ -28,8 +28,8 @@ class ShardMemory {
   virtual at::Tensor hold(int64_t bytes) = 0;
   /// The sum of each number over all processes. Collective, after they have written their parts.
   virtual std::vector<uint64_t> sum(const std::vector<uint64_t>& own) = 0;
-  /// Copies bytes of the part of a process, from `begin` on, to `to`, uint8; on a GPU in the
-  /// current stream, without waiting.
+  /// Copies bytes of the part of a process, from `begin` on, to `to`, uint8; asynchronous on a GPU,
+  /// in the current stream.
   virtual void read(int64_t holder, int64_t begin, at::Tensor to) = 0;
 };
 

@@ -8,7 +8,7 @@
 
 namespace lft::data {
 
-/// Throws ArrowFailure where no column holds a dialogue.
+/// Throws ArrowFailure if no column contains a dialogue.
 void check_columns(const arrow::Schema& schema);
 
 /// Throws ArrowFailure, without a row index, for a row beyond the limits or an empty one.

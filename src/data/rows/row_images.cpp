@@ -53,7 +53,7 @@ std::string decode_base64(std::string_view text, std::string* bytes) {
   return "";
 }
 
-/// Decodes "%41" and the like; empty where a percent sign is not followed by two hex digits.
+/// Decodes "%41" and the like; empty if a percent sign is not followed by two hex digits.
 std::optional<std::string> unescaped(std::string_view text) {
   std::string plain;
   for (size_t at = 0; at < text.size(); ++at) {
@@ -122,7 +122,7 @@ NumberedName numbered(const std::string& name) {
   return made;
 }
 
-/// False where the names differ only in their numbers and one has a lower number than its
+/// False if the names differ only in their numbers and one has a lower number than its
 /// predecessor.
 bool numbers_rise(const std::vector<std::string>& names) {
   const auto lower = [](const std::string& a, const std::string& b) {

@@ -17,23 +17,23 @@ bool comes_with_row(const std::string& name);
 
 /// The image that a name contains: a "data:[type];base64,..." URI, or only base64 that begins like
 /// an image; with or without padding and line breaks, also URL-safe base64. The image's name is a
-/// digest of its bytes, so that equal images have equal names. Empty where the name is that of a
-/// file; kInput with `where` for an incomplete URI.
+/// digest of its bytes, so that equal images have equal names. Empty if the name is that of a file;
+/// kInput with `where` for an incomplete URI.
 std::optional<RowImage> image_in_name(std::string_view name, const std::string& where);
 /// The path of a file:// URI, or the name as it is. kInput for another URL.
 std::string path_of_name(const std::string& name, const std::string& where);
 
 /// Replaces the image names of a row by members of its tar file. A row names a member by its whole
 /// name, its base name, or the part after the sample's key ("jpg", "0.png"); a row without names
-/// shows all members in the order of the file. kInput for other names, unless the sample has no
-/// image: then they name files, as do names after kArrowPath. False where all members are shown and
+/// gets all members in the order of the file. kInput for other names, unless the sample has no
+/// image: then they name files, as do names after kArrowPath. False if all members are used and
 /// their names differ only in numbers that are not ascending.
 bool take_members(Row& row, const std::vector<RowImage>& members);
 
 /// Opens an image of the row; `root` and `follow_symlinks` are those of io::open_image().
 io::FileHandle open_row_image(const Row& row, const std::string& name, const std::string& root,
                               bool follow_symlinks);
-/// Reads its bytes; kInput where they are more than limits.max_bytes.
+/// Reads its bytes; kInput if they exceed limits.max_bytes.
 std::string read_row_image(const Row& row, const std::string& name, const std::string& root,
                            const io::ImageLimits& limits);
 

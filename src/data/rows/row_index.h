@@ -33,14 +33,14 @@ using RowVisitor = std::function<void(int64_t first, const std::vector<ReadRow>&
 
 class RowIndex {
  public:
-  /// Loads the first of the files `kept` that was made of this file's bytes; otherwise all cores
-  /// create it, with a progress line. Throws what read_row_file() throws, and Stopped after a
+  /// Loads the first of the files `kept` that was made from this file's bytes; otherwise all cores
+  /// create it, with a progress line. Throws the errors of read_row_file(), and Stopped after a
   /// signal; `visit` may be empty. `shown` is the name of the file in messages; empty: its path.
   RowIndex(const std::string& path, const RowRules& rules, const std::vector<std::string>& kept,
            const RowVisitor& visit, const std::string& shown = "");
 
   int64_t size() const { return static_cast<int64_t>(digests_.size()); }
-  /// Parses a row; a bad one has no turns. DataChanged where its bytes are not those of the index.
+  /// Parses a row; a bad one has no turns. DataChanged if its bytes differ from those of the index.
   /// Thread-safe.
   Row row(int64_t index) const;
   const std::map<int64_t, Error>& bad() const { return bad_; }  // malformed rows

@@ -43,7 +43,7 @@ bool is_unnamed(const io::Json& json);
 std::string describe(const io::Json& json);
 /// Formats a list of keys: 'keys "a", "b"'.
 std::string key_names(const io::Json& object);
-/// The value of a key; kInput where `object` is no object or lacks the key.
+/// The value of a key; kInput if `object` is no object or lacks the key.
 const io::Json& member(const io::Json& object, const std::string& key, const std::string& where);
 /// The name in {"path": ...} or {"url": ...}, or a name itself. Pixels within the row ("bytes") are
 /// not read.

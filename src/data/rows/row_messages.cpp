@@ -37,7 +37,7 @@ std::string standard_role(const std::string& role) {
 }
 
 /// Whether the answers of `object`, a row or a message, are trained on: "weight" 0 or 1 (OpenAI),
-/// "loss" false or true (ms-swift). Empty where it has neither.
+/// "loss" false or true (ms-swift). Empty if it has neither.
 std::optional<bool> read_mask(const io::Json& object, const std::string& where) {
   std::optional<bool> learnt;
   for (const char* key : {"weight", "loss"}) {
@@ -137,7 +137,7 @@ void read_content(const io::Json& content, Message& message, RowKeyCheck& check,
   }
 }
 
-/// A text field of a message apart from its content; "" where there is none.
+/// A text field of a message apart from its content; "" if there is none.
 std::string side_text(const io::Json& item, const char* key, const std::string& where) {
   const io::Json value = item.value(key, io::Json());
   if (value.is_null()) return "";
@@ -147,7 +147,7 @@ std::string side_text(const io::Json& item, const char* key, const std::string& 
   return value.get<std::string>();
 }
 
-/// A JSON list as text with the row's order of keys; "" where there is none. Some data sets write
+/// A JSON list as text with the row's order of keys; "" if there is none. Some data sets write
 /// the list as a JSON string.
 std::string side_list(const io::Json& item, const char* key, const nlohmann::ordered_json* ordered,
                       const std::string& where) {

@@ -29,11 +29,11 @@ struct RowKeys {
 /// The advice for an error of a row.
 inline constexpr char kFixRow[] = "fix the row; data.on_bad_sample: skip leaves such rows out";
 
-/// The messages of parse_row() for an empty answer and for a missing last one.
+/// Messages of parse_row() for an empty answer and for a missing last one.
 inline constexpr const char* kEmptyAnswer = "an empty answer";
 inline constexpr const char* kNoAnswer = "no answer: a sample ends with the assistant's message";
 
-/// How rows that cannot be trained on are treated.
+/// The treatment of rows that cannot be trained on.
 struct RowRules {
   bool keep_bad = false;        // a malformed row keeps its place; otherwise it is an error
   bool count_unknown = false;   // unused keys are counted; otherwise one makes a row bad
@@ -41,12 +41,12 @@ struct RowRules {
 };
 
 /// One JSON object -> Row. `keys` is set from the first row and compared with the others. Throws
-/// kInput with `where` for what the rules make bad. A question at the end has an empty answer.
-/// `ordered` is the same row with its own order of keys, which counts in tools.
+/// kInput with `where` for rows that are bad by the rules. A question at the end has an empty
+/// answer. `ordered` is the same row with its original order of keys, which matters in tools.
 Row parse_row(const io::Json& json, const std::string& where, int64_t index, RowKeys& keys,
               const RowRules& rules = {}, const nlohmann::ordered_json* ordered = nullptr);
 
-/// The keys that a row uses, from its structure alone. kInput where it has no dialogue.
+/// The keys that a row uses, from its structure alone. kInput if it has no dialogue.
 RowKeys recognise(const io::Json& row, const std::string& where);
 
 struct RowMessages {
@@ -54,9 +54,9 @@ struct RowMessages {
   std::vector<std::string> images = {};  // that parts name, in order
 };
 
-/// The conversation of a row with these keys. After a system message come a user's and an
-/// assistant's messages in turn; a tool's follow an answer that calls tools. kInput for what the
-/// rules make bad. `ordered` is the row with its own order of keys, where that counts (tools).
+/// The conversation of a row with these keys. After a system message, user's and assistant's
+/// messages alternate; a tool's follow an answer that calls tools. kInput for rows that are bad by
+/// the rules. `ordered` is the row with its original order of keys, for tools.
 RowMessages read_messages(const io::Json& row, RowKeys& keys, RowKeyCheck& check,
                           const RowRules& rules, const std::string& where,
                           const nlohmann::ordered_json* ordered);
@@ -80,7 +80,7 @@ struct FileFormat {
   std::map<std::string, int64_t> unused = {};  // rows, by the name of a key that is not used
   int64_t unordered = 0;                       // rows with images that are not in order
   std::string first_unordered = {};            // where the first of them is
-  /// kInput where the row's keys are not those of the rows before it.
+  /// kInput if the row's keys differ from those of the rows before it.
   void add(const RowKeys& row, const std::string& where);
   /// Logs the format of the file in a line; a warning names the unused keys.
   void log_summary(const std::string& path, int64_t rows, RowForm form) const;

@@ -53,8 +53,8 @@ class RowScan {
   /// False after the last row. kInput for a file that is cut or malformed between its rows.
   virtual bool next(RowBatch& batch) = 0;
 };
-/// Chooses the form by the first bytes. kInput where the form is unknown (a compressed one is
-/// named) or the file has no sample.
+/// Detects the form by the first bytes. kInput if the form is unknown (a compressed one is named)
+/// or the file has no sample.
 std::unique_ptr<RowScan> scan_rows(const io::FileHandle& file);
 
 /// The text between the beginnings of two rows of a file.

@@ -47,7 +47,7 @@ class TarReader {
 };
 
 /// One ustar header of a regular file, as `TarReader` and tar read it; names of more than 100 bytes
-/// are split at a slash. kInternal where that is impossible, and for 8 GiB and more.
+/// are split at a slash. kInternal if that is impossible, and for 8 GiB and more.
 std::string tar_header(const std::string& name, uint64_t bytes);
 
 }  // namespace lft::data

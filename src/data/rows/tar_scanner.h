@@ -34,7 +34,7 @@ class TarScanner : public RowScan {
   bool has_sample_ = false;
 };
 
-/// The sample between two offsets of the file. kInput where there is none.
+/// The sample between two offsets of the file. kInput if there is none.
 RowText read_tar_row(const io::FileHandle& file, int64_t begin, int64_t end);
 
 }  // namespace lft::data

@@ -23,7 +23,7 @@ bool is_empty_tar(const std::string& path) {
   return head.size() == kTarBlock && head.find_first_not_of('\0') == std::string::npos;
 }
 
-/// Empty where the file has no rows.
+/// Empty if the file has no rows.
 std::optional<DataFile> data_file(const std::string& path) {
   if (is_empty_tar(path)) return std::nullopt;
   if (!is_arrow_file(path)) return DataFile{.path = path};

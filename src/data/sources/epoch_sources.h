@@ -15,9 +15,9 @@ struct SourceShare {
 /// rows. -1: more than an epoch may contain (2^53).
 int64_t rows_taken(double weight, int64_t rows);
 
-/// The items of an epoch: for each source all its rows as often as they fit, then rows chosen by
-/// the seed for the fractional part. Consecutive epochs choose different rows until all have been
-/// chosen. A row is found in O(sources).
+/// The items of an epoch: for each source all its rows as often as they fit, then rows selected by
+/// the seed for the fractional part. Consecutive epochs select different rows until all have been
+/// selected. A row is found in O(sources).
 class EpochItems {
  public:
   EpochItems(std::vector<SourceShare> shares, uint64_t seed, int64_t epoch);

@@ -16,10 +16,10 @@ bool is_arrow_file(const std::string& path);
 void read_arrow_rows(const std::string& path,
                      const std::function<void(int64_t row, ArrowRow&& values)>& visit);
 
-/// The tar file of such a file in $XDG_CACHE_HOME/lft/unpacked (by default ~/.cache). It is created
-/// by one process at a time where it is missing or does not match the present file; free space is
-/// checked first. Empty where the file has no rows. kInput with file and row for data that cannot
-/// be read; kResource where it cannot be written; kUsage where this build has no Arrow.
+/// The tar file for such a file in $XDG_CACHE_HOME/lft/unpacked (by default ~/.cache). It is
+/// created by one process at a time if it is missing or does not match the present file; free space
+/// is checked first. Empty if the file has no rows. kInput with file and row for data that cannot
+/// be read; kResource if it cannot be written; kUsage if this build has no Arrow.
 std::optional<std::string> unpacked(const std::string& path);
 [[noreturn]] void refuse_empty(const std::string& path);
 

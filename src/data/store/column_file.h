@@ -42,7 +42,7 @@ class Columns {
     const auto kept = std::make_shared<const std::vector<T>>(std::move(values));
     columns_[name] = {column_type<T>(), kept->data(), kept->size(), kept};
   }
-  /// Empty where no column has that name and type.
+  /// Empty if no column has that name and type.
   template <class T>
   std::span<const T> get(const std::string& name) const {
     const auto found = columns_.find(name);
@@ -50,9 +50,9 @@ class Columns {
     return {static_cast<const T*>(found->second.data), found->second.count};
   }
 
-  /// Writes the file atomically. kResource where it cannot be written.
+  /// Writes the file atomically. kResource if it cannot be written.
   void save(const std::string& path) const;
-  /// kInput where the file is missing or was not written by save().
+  /// kInput if the file is missing or was not written by save().
   static Columns load(const std::string& path);
 
  private:

@@ -1,4 +1,4 @@
-// Lossless compression of 8-bit pixels: a photograph takes half of its size or less.
+// Lossless compression of 8-bit pixels: a photograph shrinks to half its size or less.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -12,10 +12,10 @@ struct PlaneShape {
   int64_t values() const { return planes * height * width; }
 };
 
-/// Subtracts green from red and blue, and from each value the prediction of its neighbours
-/// (LOCO-I's median), and compresses by zlib. The result depends only on the pixels.
+/// Subtracts green from red and blue, and from each value its prediction from the neighbours
+/// (LOCO-I's median), and compresses with zlib. The result depends only on the pixels.
 std::vector<uint8_t> pack_pixels(std::span<const uint8_t> pixels, const PlaneShape& shape);
-/// False where `packed` is no output of pack_pixels() for this shape.
+/// False if `packed` is no output of pack_pixels() for this shape.
 bool unpack_pixels(std::span<const uint8_t> packed, const PlaneShape& shape,
                    std::vector<uint8_t>& pixels);
 

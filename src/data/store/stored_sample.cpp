@@ -16,7 +16,7 @@ void append_bytes(std::vector<uint8_t>& bytes, const T* values, size_t count) {
   bytes.insert(bytes.end(), from, from + count * sizeof(T));
 }
 
-/// Removes the first `count` values; false where there are fewer.
+/// Removes the first `count` values; false if there are fewer.
 template <class Values>
 bool take_front(std::span<const uint8_t>& bytes, int64_t count, Values& values) {
   using Value = typename Values::value_type;

@@ -23,9 +23,9 @@ struct StoredSample {
 StoredSample store_sample(const Sample& sample, std::string row, int64_t image_token,
                           std::vector<int32_t> images);
 std::vector<uint8_t> pack_sample(const StoredSample& sample);
-/// Empty where the bytes are no output of pack_sample().
+/// Empty if the bytes are no output of pack_sample().
 std::optional<StoredSample> unpack_sample(std::span<const uint8_t> bytes);
-/// The sample with `tokens` positions, without images; empty where the number differs or the parts
+/// The sample with `tokens` positions, without images; empty if the number differs or the parts
 /// contradict each other.
 std::optional<Sample> expand_sample(const StoredSample& stored, int64_t image_token,
                                     int64_t tokens);
@@ -33,7 +33,7 @@ std::optional<Sample> expand_sample(const StoredSample& stored, int64_t image_to
 /// The number of 64-bit numbers that describe an image in addition to its pixels.
 constexpr int64_t kShapeNumbers = 9;
 std::vector<int64_t> shape_numbers(const PixelImage& image);
-/// The image without pixels; empty where a number is not in [0, 2^20].
+/// The image without pixels; empty if a number is not in [0, 2^20].
 std::optional<PixelImage> image_of_numbers(std::span<const int64_t> numbers);
 
 }  // namespace lft::data

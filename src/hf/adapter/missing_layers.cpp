@@ -18,7 +18,7 @@ namespace {
 using Spelling = std::function<std::string(const std::string&)>;
 
 /// The spelling of canonical module names in the adapter's file, which target_modules also uses;
-/// null where the file mixes spellings.
+/// null if the file mixes spellings.
 Spelling spelling_of(const AdapterDir& dir, const family::Family& family) {
   const std::vector<Spelling> spellings = {
       [&](const std::string& name) { return family.names.peft_name(name); },

@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kTemplateKey = "chat_template";
 constexpr const char* kNested = "image_processor";  // key in processor_config.json
 
-/// The JSON object in the file; null where there is no file.
+/// The JSON object in the file; null if there is no file.
 io::Json read_object(const std::string& path) {
   return io::path_exists(path) ? io::read_json_file(path) : io::Json();
 }

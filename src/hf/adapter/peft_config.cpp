@@ -103,7 +103,7 @@ double number(const io::Json& json, const std::string& key, double low, double h
   return value;
 }
 
-/// Empty where the key is absent.
+/// Empty if the key is absent.
 std::vector<std::string> module_list(const io::Json& json, const std::string& key,
                                      const std::string& where) {
   std::vector<std::string> names;
@@ -146,7 +146,7 @@ std::vector<int64_t> layer_numbers(const io::Json& json, const std::string& wher
   return layers;
 }
 
-/// The values of a pattern, each from `low` to `high`; empty where the key is absent.
+/// The values of a pattern, each from `low` to `high`; empty if the key is absent.
 template <class T>
 std::map<std::string, T> by_pattern(const io::Json& json, const std::string& key, T low, T high,
                                     const std::string& where) {

@@ -110,7 +110,7 @@ bool newest_spelling(const AdapterDir& dir, const family::Family& family) {
   });
 }
 
-/// Describes the trait in this adapter; empty where the adapter does not have it.
+/// Describes the trait in this adapter; empty if the adapter does not have it.
 std::string found(Trait trait, const AdapterDir& dir, const family::ModelConfig& config) {
   const lora::Variant& variant = lora::find_variant(dir.lora.variant);
   const bool own_tensors = !lora::further_tensors(variant).empty();

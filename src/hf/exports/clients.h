@@ -1,5 +1,5 @@
-// How programs that serve adapters treat their contents: one table, with the versions that it was
-// made for. No file is written here.
+// The support of serving programs for the contents of adapters: one table, with the versions that
+// it was made for. No file is written here.
 #pragma once
 #include <string>
 #include <vector>

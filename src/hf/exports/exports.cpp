@@ -258,7 +258,7 @@ class Exporter {
     return lines;
   }
 
-  /// The read updates of the served modules; zeros where there are none.
+  /// The read updates of the served modules; zeros if there are none.
   Updates original(const Updates& served) const {
     Updates read{.lora = updates_.lora, .tensors = {}};
     for (const auto& [module, tensors] : served.tensors) {

@@ -1,5 +1,5 @@
-// Rewrites an adapter for a program that serves it: unsupported parts are baked, merged or renamed,
-// and the result is read back and compared.
+// Rewrites an adapter for a program that serves it: unsupported parts are converted, merged or
+// renamed, and the result is read back and compared.
 #pragma once
 #include <functional>
 #include <optional>

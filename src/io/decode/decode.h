@@ -7,9 +7,9 @@
 
 namespace lft::io {
 
-/// Each throws kInput for a cut or damaged file. libpng's CRC errors and libjpeg's warnings count
-/// as damage, except those for bytes between the parts of a file whose picture is complete. `room`
-/// is the least number of bytes of the result, which begins with the pixels.
+/// Each throws kInput for a truncated or damaged file. libpng's CRC errors and libjpeg's warnings
+/// count as damage, except those for bytes between the parts of a file whose picture is complete.
+/// `room` is the minimum size of the result in bytes, which begins with the pixels.
 RgbImage decode_jpeg(std::string_view bytes, const std::string& where, size_t room);
 /// The size, with the errors of decode_jpeg(). Reads every byte, but computes an eighth of the
 /// pixels.
@@ -39,7 +39,7 @@ RgbImage decode_heif(std::string_view bytes, const ImageHeader& header, const st
 RgbImage decode_with_opencv(std::string_view bytes, const ImageHeader& header,
                             const std::string& where, size_t room, Alpha alpha);
 
-/// A channel's value composited on white, as PIL's paste() with the alpha channel as mask.
+/// A channel's value composited on white, like PIL's paste() with the alpha channel as mask.
 inline uint8_t on_white(uint8_t value, uint8_t alpha) {
   const int mixed = value * alpha + 255 * (255 - alpha) + 128;
   return static_cast<uint8_t>(((mixed >> 8) + mixed) >> 8);
