@@ -4,7 +4,7 @@
 namespace lft::family {
 
 constexpr char kVision[] = "vision_tower.";              // the vision tower
-constexpr char kProjector[] = "multi_modal_projector.";  // what maps its features to the decoder
+constexpr char kProjector[] = "multi_modal_projector.";  // the projector to the decoder
 constexpr char kDecoder[] = "language_model.";           // the decoder
 
 }  // namespace lft::family

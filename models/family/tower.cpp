@@ -29,7 +29,7 @@ Tower read_tower(const std::vector<TensorSpec>& tensors, const TowerFacts& facts
   static_cast<TowerFacts&>(tower) = facts;
   const std::string block = facts.layers + "0.",
                     root = facts.layers.substr(0, facts.layers.find('.') + 1);
-  std::map<std::string, std::vector<int64_t>> shapes;  // of linear layers, [out, in]
+  std::map<std::string, std::vector<int64_t>> shapes;  // shapes of linear layers, [out, in]
   size_t other_norms = 0;
   for (const TensorSpec& tensor : tensors) {
     if (!tensor.name.starts_with(root)) continue;

@@ -25,8 +25,8 @@ struct Tower : TowerFacts {
   std::string o;
   std::vector<std::string> mlp_in;  // one layer, or gate and up
   std::string mlp_out;
-  std::vector<std::string> norms;  // of a block, including those of heads and branches
-  bool head_norms = false, branch_norms = false;  // of q and k; of the outputs of attention and MLP
+  std::vector<std::string> norms;  // norms of a block, including those of heads and branches
+  bool head_norms = false, branch_norms = false;  // norms of q and k; of attention and MLP outputs
   std::vector<std::string> tables;  // whole names: embeddings of patches, positions, tokens
 };
 

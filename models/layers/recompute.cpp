@@ -73,7 +73,7 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
                                                  /*retain_graph=*/false, /*create_graph=*/false,
                                                  /*allow_unused=*/true);
     if (!run->trains_x) result.insert(result.begin(), at::Tensor());
-    result.emplace_back();  // of `run`
+    result.emplace_back();  // for the argument `run`
     return result;
   }
 };

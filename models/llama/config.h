@@ -23,7 +23,7 @@ struct LlamaConfig {
   std::vector<int64_t> mrope_section = {};  // pairs of a head rotated by time, height and width;
                                             // empty: a position is one number
   bool mrope_interleaved = false;           // the three alternate (Qwen3-VL) or are consecutive
-  std::string activation = "silu";          // of the MLP's gate: silu, gelu_pytorch_tanh
+  std::string activation = "silu";          // for the MLP's gate: silu, gelu_pytorch_tanh
   bool norms_add_one = false;     // norms multiply by 1 + w, and the embeddings by sqrt(hidden)
   bool branch_norms = false;      // norms after attention and MLP, too
   double query_scalar = 0;        // scores are divided by its square root; 0: the head size

@@ -35,7 +35,7 @@ struct DecoderInput {
                          // no block; undefined: there are none
   std::vector<at::Tensor>
       deepstack_features_kd;  // added to the stream after layer 0, 1, ... at deep_places_k,
-  at::Tensor deep_places_k;   // flat in b * t, where the embeddings are
+  at::Tensor deep_places_k;   // their indices in the flat b * t
 };
 
 /// Rotary angles of the positions: float32 [1 or b, t, e / 2].
@@ -51,7 +51,7 @@ struct LlamaPass {
   KvCache* cache = nullptr;
   at::Tensor cache_mask;  // bool [b, 1, 1, s]: visible cached positions. Undefined: the sequences
                           // begin here
-  at::Tensor cache_rows_b, cache_places_b;  // int64: where new keys are written in the cache
+  at::Tensor cache_rows_b, cache_places_b;  // int64: target indices of new keys in the cache
   at::Tensor mask;                          // attention_mask(); undefined: causal
   std::vector<at::Tensor> packed_masks;     // one per sequence; empty: all causal
 };
@@ -131,7 +131,7 @@ class LlamaModelImpl : public torch::nn::Module {
   Rotation rotation_by_length(const DecoderInput& input, const KvCache* held, bool local) const;
   /// The angles of positions 0 ... count - 1 of a sequence whose positions are below `length`.
   Rotation table(int64_t count, int64_t length, bool local, at::Device device) const;
-  Rotation table_, local_table_;  // of positions 0..., grown on demand; not buffers, never saved
+  Rotation table_, local_table_;  // for positions 0..., grown on demand; not buffers, never saved
   LlamaConfig config_;
 };
 TORCH_MODULE(LlamaModel);

@@ -61,7 +61,7 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
-/// Up to five names of the scope (empty: of any) most like the pattern: whole names where it has
+/// Up to five names of the scope (empty: of any) most similar to the pattern: full names if it has
 /// dots or stars, last components otherwise.
 std::vector<std::string> closest(const std::vector<LinearSite>& sites, const std::string& scope,
                                  const std::string& pattern) {

@@ -29,7 +29,7 @@ struct LoraOptions {
 
 /// A float32 tensor that an adapter trains, a parameter of its LinearAdapter.
 struct AdapterTensor {
-  std::string name;    // of the parameter, "lora_A"
+  std::string name;    // name of the parameter, "lora_A"
   std::string stored;  // suffix of "<module>." in PEFT's file, "lora_A.weight"
   std::vector<int64_t> (*shape)(int64_t out, int64_t in, int64_t rank);
 };
@@ -53,7 +53,7 @@ struct AdapterMemory {
 };
 
 struct Variant {
-  std::string name;            // in a recipe
+  std::string name;            // name in a recipe
   std::string help;            // after the name, in the reference of lora.variant
   std::string note = {};       // after the rank in an adapter's README: " (DoRA)"
   std::string peft_flag = {};  // the key of adapter_config.json that is true, if any

@@ -29,8 +29,8 @@ class PatchMergerImpl : public torch::nn::Module {
   PatchMergerImpl(const VisionConfig& config, at::TensorOptions options, bool after);
   at::Tensor forward(const at::Tensor& x_sd);               // [k, out]
   VisionNorm norm;                                          // "ln_q" in Qwen2.5-VL
-  MergerMlp mlp{nullptr};                                   // of Qwen2.5-VL
-  layers::Linear linear_fc1{nullptr}, linear_fc2{nullptr};  // of Qwen3-VL
+  MergerMlp mlp{nullptr};                                   // Qwen2.5-VL only
+  layers::Linear linear_fc1{nullptr}, linear_fc2{nullptr};  // Qwen3-VL only
 
  private:
   int64_t merged_;

@@ -94,7 +94,7 @@ class VisionTowerImpl : public torch::nn::Module {
   /// last block [s, d] in the order of grid.h, followed by those after config.deep_blocks.
   std::vector<at::Tensor> forward(const at::Tensor& pixels, const std::vector<Grid>& grids);
   PatchEmbed patch_embed{nullptr};
-  layers::Embedding pos_embed{nullptr};  // of Qwen3-VL
+  layers::Embedding pos_embed{nullptr};  // Qwen3-VL only
   layers::Stack<VisionBlock> blocks;
 
  private:

@@ -13,7 +13,7 @@ namespace {
 using image::Size;
 using Json = nlohmann::json;
 
-constexpr int64_t kMostSide = 4096;  // of an image before it is split into tiles
+constexpr int64_t kMostSide = 4096;  // maximum side of an image before it is split into tiles
 const std::vector<float> kHalf = {0.5f, 0.5f, 0.5f};
 
 int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }

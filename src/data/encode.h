@@ -49,11 +49,11 @@ std::vector<family::ImagePlan> plans_of(const std::vector<PixelImage>& images,
 /// A row as text and as tokens. Nothing is truncated; a run of image positions is one token.
 struct EncodedText {
   text::Rendered rendered;          // with the text of each image
-  std::vector<text::Token> tokens;  // of rendered.text
-  std::vector<bool> supervised;     // by token
-  bool special_read = false;        // as in Sample
+  std::vector<text::Token> tokens;  // tokens of rendered.text
+  std::vector<bool> supervised;     // whether each token is supervised
+  bool special_read = false;        // same as in Sample
 };
-/// The row as the chat template renders it; with `generate` the text ends where the next answer
+/// The row rendered by the chat template; with `generate` the text ends where the next answer
 /// begins. An error of the template names the row.
 text::Rendered render_row(const Row& row, const EncodeOptions& options, bool generate);
 /// Tokenises a rendered row. kInput if a token has no embedding row or the number of image tokens
@@ -65,8 +65,8 @@ EncodedText encode_rendered(const Row& row, text::Rendered rendered,
 EncodedText encode_text(const Row& row, const std::vector<family::ImagePlan>& images,
                         const text::Tokenizer& tokenizer, const EncodeOptions& options);
 
-/// The prompt for the message with the number `answer` of the row, or for the next message where it
-/// is the number of messages. `sample` is that of the row. There are no labels.
+/// The prompt for the message with index `answer` in the row, or for the next message if that is
+/// the number of messages. `sample` is that of the row. There are no labels.
 Sample encode_question(const Row& row, size_t answer, const Sample& sample,
                        const text::Tokenizer& tokenizer, const EncodeOptions& options);
 

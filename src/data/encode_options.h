@@ -32,11 +32,11 @@ struct EncodeOptions {
   std::shared_ptr<const text::ChatTemplate> chat;
   std::string image_fit = "pad";
   int64_t max_tokens = 2048;
-  std::shared_ptr<const family::ImageProcessor> images;  // of the model and of image_fit
+  std::shared_ptr<const family::ImageProcessor> images;  // the model's, with image_fit applied
   std::string eos = "</s>";
   text::TokenizerParts tokenizer_parts;
-  std::string tokenizer_fingerprint;  // of these parts; prepared data of another tokenizer is
-                                      // refused
+  std::string tokenizer_fingerprint;  // fingerprint of these parts; prepared data with another
+                                      // tokenizer is refused
   bool skip_bad = false;  // on_bad_sample: skip. A malformed row is then an error of get(), not of
                           // open_dataset()
   int64_t max_bad = std::numeric_limits<int64_t>::max();  // maximum of skip_bad
@@ -44,7 +44,7 @@ struct EncodeOptions {
   bool count_unknown = false;   // unknown_keys: warn. Otherwise a key that is not used is an error
   bool open_questions = false;  // a row may end with a question, which is asked but not trained on
   io::ImageLimits image_limits;
-  std::shared_ptr<ReadingBudget> reading = {};  // of threads that decode images; null: no limit
+  std::shared_ptr<ReadingBudget> reading = {};  // for decoding threads; null: no limit
 };
 
 /// Reads mean and std (preprocessor_config.json or processor_config.json), the end token

@@ -92,7 +92,7 @@ struct Loader::State {
 
   const Dataset& dataset;
   const LoaderOptions options;
-  const int64_t size;  // of an epoch
+  const int64_t size;  // samples per epoch
   int64_t group = 0, steps_per_epoch = 0;
   int64_t step = 0;            // the step that next() returns; used by the consumer only
   std::exception_ptr failure;  // the exception that next() threw

@@ -28,7 +28,7 @@ struct StepSamples {
   int64_t cut = 0;
   std::vector<std::string> skipped;                // ids of skipped bad samples, with the reason
   std::vector<int64_t> skipped_indices;            // dataset indices of the same
-  std::shared_ptr<const BatchLayout> layout = {};  // of the loader: how micro-batches are made
+  std::shared_ptr<const BatchLayout> layout = {};  // the loader's: how micro-batches are made
   /// The batch of the first micro-batch if it was made before its step, otherwise null. The step
   /// takes it and leaves an empty pointer.
   std::shared_ptr<family::Batch> made = {};

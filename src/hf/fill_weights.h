@@ -23,7 +23,7 @@ struct WeightJob {
 };
 
 struct FillOptions {
-  bool check_finite = true;         // of filled tensors; received ones are always checked
+  bool check_finite = true;         // checks filled tensors; received ones are always checked
   int64_t piece_bytes = 4'194'304;  // a multiple of 8
   unsigned threads = 0;             // 0: chosen automatically
   bool through_ring = false;        // as for a device, also with targets on the CPU

@@ -7,7 +7,7 @@ namespace {
 
 struct Known {
   std::string name;
-  int64_t hidden, intermediate, layers, heads;  // of its Vicuna decoder
+  int64_t hidden, intermediate, layers, heads;  // sizes of its Vicuna decoder
 };
 /// LLaVA-1.5 as published on the Hugging Face hub, in FP16; the tower is CLIP ViT-L/14 at 336 px.
 const Known kKnown[] = {{"llava-hf/llava-1.5-7b-hf", 4096, 11008, 32, 32},

@@ -28,7 +28,7 @@ struct ModelDir {
   std::map<std::string, Place> tensors;      // by canonical name
   std::optional<Place> tied_head;            // an LM head that a tied checkpoint stores next to its
                                              // embedding, with the same values
-  io::DType stored_dtype = io::DType::kF32;  // of most weights, by bytes
+  io::DType stored_dtype = io::DType::kF32;  // dtype of most weights, by bytes
 
   static ModelDir open(
       const std::string& path);  // also .bin/.pt only: kInput "convert to safetensors"

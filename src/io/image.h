@@ -14,7 +14,7 @@
 namespace lft::io {
 
 struct ImageCheck {
-  int64_t width = 0, height = 0;  // as decode_image() returns them
+  int64_t width = 0, height = 0;  // size of decode_image()'s result
   /// libjpeg's message for damage that a restart marker limits, otherwise empty: PIL and lft read
   /// such a JPEG, with wrong pixels up to the marker.
   std::string damage;

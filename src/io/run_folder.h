@@ -4,8 +4,8 @@
 
 namespace lft::io {
 
-/// Each returns `path` unchanged, unless it lacks the expected files and contains them at the place
-/// where a run writes them.
+/// Each returns `path` unchanged, unless it lacks the expected files and contains them in the
+/// subfolder that a run writes.
 std::string adapter_folder(const std::string& path);  // <path>/adapter, or <path>/parts
 std::string model_folder(const std::string& path);    // <path>/model
 /// <path>/incidents/step-<n> or <path>/step-<n>, of the highest n; or eval-step-<n>, which is later

@@ -97,7 +97,7 @@ struct KeptOfLinear : torch::CustomClassHolder {
   c10::intrusive_ptr<SharedPass> shared;     // an input shared by several layers
   int64_t layer = 0;                         // index among these layers
   LowRank update;                            // without A and B
-  std::vector<int64_t> shape;                // of x
+  std::vector<int64_t> shape;                // shape of x
   at::ScalarType dtype, x_dtype;             // dtype of the products; dtype of x
   std::optional<at::ScalarType> bias_dtype;  // dtype of a trained bias
   bool trains_x = false, direct = false;

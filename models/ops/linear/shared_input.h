@@ -16,18 +16,18 @@ namespace lft::ops {
 /// The state shared by the nodes of the layers and of the input, and the gradients that they
 /// collect in a backward pass.
 struct SharedPass : torch::CustomClassHolder {
-  std::vector<int64_t> shape;  // of x
+  std::vector<int64_t> shape;  // shape of x
   std::vector<int64_t> first,
       rank;  // per layer: its columns of h; rank 0: it computes a separate low-rank product
-  std::vector<ShadowPtr> shadows;  // of the A's of all layers with a rank; may be null
+  std::vector<ShadowPtr> shadows;  // copies of the A's of all layers with a rank; may be null
   int64_t ranks = 0;
   bool trains_x = false, rebuilds = false;
   bool direct = false;  // gradients of A are added directly to .grad()
   double eps = 0;
-  at::Tensor rstd;                // of the norm that x can be recomputed from
-  at::TensorOptions options;      // of x
-  c10::VariableVersion version;   // of x, if it is recomputed
-  uint32_t expected_version = 0;  // at the first layer's read
+  at::Tensor rstd;                // rstd of the norm that x can be recomputed from
+  at::TensorOptions options;      // options of x
+  c10::VariableVersion version;   // version of x, if it is recomputed
+  uint32_t expected_version = 0;  // version at the first layer's read
 
   at::Tensor dx_ti;  // the sum so far; undefined before the first
   at::Tensor dh_tr;

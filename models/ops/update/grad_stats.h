@@ -26,7 +26,7 @@ struct GradStats {
       0;  // global L2 of the unscaled gradients, before clipping; not finite when first_bad >= 0
   double clip =
       1;  // min(1, max_norm / (norm + 1e-6)), 1 when max_norm is 0 or the update is a no-op
-  std::vector<double> norms;  // by gradient, 0 if absent
+  std::vector<double> norms;  // norm per gradient, 0 if absent
 };
 
 /// Each gradient becomes g * inv_scale in place (in float32, rounded to its dtype; no write if

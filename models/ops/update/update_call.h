@@ -35,7 +35,7 @@ void write_copy(const Item& item, const Chunk& chunk) {
 /// Throws kInternal if a tensor of an update is invalid.
 struct UpdateChecks {
   const char* where;  // name of the op
-  at::Device device;  // of the checked gradients
+  at::Device device;  // device of the checked gradients
   std::string name = {};
 
   [[noreturn]] void refuse(const std::string& what, const std::string& found) const {

@@ -104,8 +104,8 @@ class ShardedWeight : public CodedWeight {
   const c10::intrusive_ptr<ShardedBlocks> blocks_;
   const int64_t block_;
   c10::intrusive_ptr<CodedWeight> codes_;  // without values; null: dense
-  std::vector<at::Tensor> shapes_;         // of its tensors, without values
-  std::vector<int64_t> begins_;            // of them in the block
+  std::vector<at::Tensor> shapes_;         // its tensors' shapes, without values
+  std::vector<int64_t> begins_;            // their offsets in the block
 };
 
 }  // namespace lft::ops

@@ -12,7 +12,7 @@ namespace lft::data {
 /// An image embedded in its row: bytes, or a part of the data file.
 struct RowImage {
   std::string name;                               // "data:..." or "tar:...", as in Row::images
-  std::shared_ptr<const std::string> bytes = {};  // of a data: URI
+  std::shared_ptr<const std::string> bytes = {};  // content of a data: URI
   std::string file = {};                          // otherwise a part of this file
   int64_t offset = 0, size = 0;
 };

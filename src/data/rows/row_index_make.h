@@ -44,7 +44,7 @@ class RowIndexMaker {
   int64_t next_ = 0;                 // number of the next batch
   bool failed_ = false;
   std::atomic<bool> only_scans_ = false;  // the result will be an error: a malformed row or file
-  std::optional<Error> mixed_;  // mixed formats; an error of the file takes precedence
+  std::optional<Error> mixed_;  // error of mixed formats; one of the file takes precedence
   Sha256 hash_;
   std::unordered_map<std::string, int32_t> numbers_;
   std::vector<int64_t> offsets_, image_begin_ = {0}, name_begin_ = {0}, jumps_;

@@ -1,5 +1,5 @@
-// The rows of a data file: each is parsed, its format is recognised, and errors name its place. It
-// is independent of tokens and pixels.
+// The rows of a data file: each is parsed, its format is detected, and errors name its location.
+// Independent of tokens and pixels.
 #pragma once
 #include <map>
 #include <optional>
@@ -19,8 +19,8 @@ namespace lft::data {
 /// The keys used by a file's rows. All rows of a file use the same keys.
 struct RowKeys {
   std::string list, role, text;  // "conversations", "from", "value"; only "prompt" for two texts
-  bool other_roles = false;      // roles beyond human and gpt were met (ShareGPT)
-  std::set<std::string> unused = {};  // names of keys that were met and are not used
+  bool other_roles = false;      // roles other than human and gpt were found (ShareGPT)
+  std::set<std::string> unused = {};  // names of unused keys that were found
   bool unordered = false;             // the row's images are not in the order of their numbers
   /// "LLaVA", "ShareGPT", "OpenAI messages" or "TRL prompt and completion".
   std::string format() const;
@@ -35,7 +35,7 @@ inline constexpr const char* kNoAnswer = "no answer: a sample ends with the assi
 
 /// The treatment of rows that cannot be trained on.
 struct RowRules {
-  bool keep_bad = false;        // a malformed row keeps its place; otherwise it is an error
+  bool keep_bad = false;        // a malformed row keeps its index; otherwise it is an error
   bool count_unknown = false;   // unused keys are counted; otherwise one makes a row bad
   bool open_questions = false;  // a row may end with a question; otherwise that makes it bad
 };
@@ -51,7 +51,7 @@ RowKeys recognise(const io::Json& row, const std::string& where);
 
 struct RowMessages {
   text::Conversation conversation;
-  std::vector<std::string> images = {};  // that parts name, in order
+  std::vector<std::string> images = {};  // named by parts, in order
 };
 
 /// The conversation of a row with these keys. After a system message, user's and assistant's
@@ -64,7 +64,7 @@ RowMessages read_messages(const io::Json& row, RowKeys& keys, RowKeyCheck& check
 /// Keys of a row that read_messages() uses.
 std::vector<std::string> dialogue_keys(const RowKeys& keys);
 
-/// A row as it was read. A malformed one keeps its place, with its index as id, and its error.
+/// A row as it was read. A malformed one keeps its position, with its index as id, and its error.
 struct ReadRow {
   Row row;
   RowKeys keys;
@@ -79,7 +79,7 @@ struct FileFormat {
   RowKeys keys;
   std::map<std::string, int64_t> unused = {};  // rows, by the name of a key that is not used
   int64_t unordered = 0;                       // rows with images that are not in order
-  std::string first_unordered = {};            // where the first of them is
+  std::string first_unordered = {};            // location of the first of them
   /// kInput if the row's keys differ from those of the rows before it.
   void add(const RowKeys& row, const std::string& where);
   /// Logs the format of the file in a line; a warning names the unused keys.
@@ -87,7 +87,7 @@ struct FileFormat {
 };
 
 struct RowFile {
-  std::vector<Row> rows;         // a malformed row keeps its place, with its index as id
+  std::vector<Row> rows;         // a malformed row keeps its position, with its index as id
   std::map<int64_t, Error> bad;  // by row index; empty unless asked to keep them
   RowKeys keys;
 };
@@ -104,7 +104,7 @@ std::vector<Row> read_rows(const std::string& path);
 /// A row as canonical JSON (for hashes and prepared data), and back.
 io::Json row_to_json(const Row& row);
 Row row_from_json(const io::Json& json, const std::string& where);
-/// The text of row_to_json() without id and place, and the first 8 bytes of its sha256.
+/// The text of row_to_json() without id and location, and the first 8 bytes of its sha256.
 std::string row_content(const Row& row);
 uint64_t row_content_hash(std::string_view content);
 

@@ -24,14 +24,14 @@ const char* form_name(RowForm form);
 /// The text of a row in its batch, without trailing white space, and its position in the file.
 struct RawRow {
   size_t begin = 0, size = 0;
-  int64_t offset = 0, end = 0;  // in the file: of its first byte, and after its last
+  int64_t offset = 0, end = 0;  // offset in the file of its first byte, and after its last
   int64_t place = 0;            // line from 1, or index from 0
 };
 struct RowBatch {
-  int64_t number = 0, first_row = 0;  // of the batch; of the file's rows
+  int64_t number = 0, first_row = 0;  // number of the batch; index of its first row in the file
   std::string text;
   std::vector<RawRow> rows;
-  std::vector<std::vector<RowImage>> images = {};  // of a tar file, by row
+  std::vector<std::vector<RowImage>> images = {};  // embedded images per row of a tar file
   std::string_view row(size_t i) const {
     return std::string_view(text).substr(rows[i].begin, rows[i].size);
   }
@@ -50,7 +50,7 @@ class RowScan {
  public:
   virtual ~RowScan() = default;
   virtual RowForm form() const = 0;
-  /// False after the last row. kInput for a file that is cut or malformed between its rows.
+  /// False after the last row. kInput for a file that is truncated or malformed between its rows.
   virtual bool next(RowBatch& batch) = 0;
 };
 /// Detects the form by the first bytes. kInput if the form is unknown (a compressed one is named)
@@ -60,7 +60,7 @@ std::unique_ptr<RowScan> scan_rows(const io::FileHandle& file);
 /// The text between the beginnings of two rows of a file.
 struct RowText {
   std::string text;
-  std::vector<RowImage> images = {};  // of a tar file
+  std::vector<RowImage> images = {};  // embedded images of a tar file
 };
 RowText read_row_text(const io::FileHandle& file, RowForm form, int64_t begin, int64_t end);
 

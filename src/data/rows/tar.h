@@ -1,4 +1,4 @@
-// The members of a tar file: names, places and sizes of its regular files, from its headers alone.
+// The members of a tar file: names, offsets and sizes of its regular files, from its headers only.
 // ustar, GNU's long names and pax headers are read; links, devices and sparse files are refused.
 #pragma once
 #include <cstdint>
@@ -13,7 +13,7 @@ constexpr uint64_t kTarBlock = 512;
 struct TarMember {
   std::string name;
   uint64_t header = 0;             // offset of its first header
-  uint64_t offset = 0, bytes = 0;  // of its content in the file
+  uint64_t offset = 0, bytes = 0;  // offset and size of its content in the file
 };
 
 /// Whether these first bytes of a file are a tar header: its checksum is right.

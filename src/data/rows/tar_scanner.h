@@ -13,7 +13,7 @@ struct TarSample {
   std::string key;               // folder and base name up to its first dot
   std::optional<TarMember> row;  // the member that ends in .json
   std::string other_row;         // a member that ends in .json after another dot
-  std::vector<RowImage> images;  // in the order of the file
+  std::vector<RowImage> images;  // images in the order of the file
   int64_t begin = 0, end = 0;    // from its first header to the next sample's
 };
 

@@ -41,7 +41,7 @@ class LengthTable {
 class LengthCollector {
  public:
   void add(int64_t first, std::vector<SampleLength> lengths);
-  std::vector<SampleLength> take();  // in the order of the rows
+  std::vector<SampleLength> take();  // lengths in the order of the rows
 
  private:
   std::mutex mutex_;

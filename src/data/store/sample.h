@@ -14,7 +14,7 @@ namespace lft::data {
 struct PixelImage {
   family::ImageShape shape;
   std::vector<uint8_t> chw = {};
-  int64_t positions = 0, tower_positions = 0;  // in the text and in the vision tower
+  int64_t positions = 0, tower_positions = 0;  // positions in the text and in the vision tower
 };
 
 /// The label of a position without a loss, as PyTorch's ignore_index.

@@ -232,7 +232,7 @@ class KeyReader {
     }
   };
 
-  /// The tensors decide what is computed; a list of names that differs is reported.
+  /// The tensors determine the computation; a list of names that differs is reported.
   void compare_targets() const {
     constexpr size_t kNamed = 5;
     const auto spelled = [&](const auto& names) {
@@ -267,7 +267,7 @@ class KeyReader {
   const PeftConfig& config_;
   const family::Family& family_;
   const PeftPatterns ranks_, alphas_;
-  std::set<std::string> adapted_;  // in PEFT's names
+  std::set<std::string> adapted_;  // names in PEFT's spelling
   const lora::Variant& variant_ = lora::find_variant(dir_.lora.variant);
   std::map<std::string, std::set<std::string>> modules_;  // by name of the adapter's tensor
   Faults unknown_{"unknown", {}}, twice_{"stored twice, in two spellings", {}},

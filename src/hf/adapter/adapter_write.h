@@ -20,7 +20,7 @@ struct AdapterContents {
   std::map<std::string, at::Tensor> full = {};             // by canonical tensor
   std::vector<std::string> modules_to_save = {};           // PEFT's names of the modules of `full`
   AdapterNotes notes;
-  std::string folder = {};  // where it will be used, if that is not where it is written
+  std::string folder = {};  // path of later use, if that is not where it is written
 };
 
 /// Writes the two files of PEFT, lft_adapter.json and README.md, atomically. If the base ties LM

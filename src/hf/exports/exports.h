@@ -15,8 +15,8 @@ struct ExportRequest {
   Target target = Target::kPeft;
   AdapterDir adapter;
   std::string model, out;
-  Dialect dialect = Dialect::kEvery;              // of the adapter's keys; not for GGUF
-  std::optional<io::DType> dtype = std::nullopt;  // for the matrices of GGUF: GgufJob
+  Dialect dialect = Dialect::kEvery;              // dialect of the adapter's keys; not for GGUF
+  std::optional<io::DType> dtype = std::nullopt;  // dtype of GGUF's matrices: GgufJob
 };
 
 /// kPeft: `out` is an adapter. kVllm, kSglang: `out`/adapter, and `out`/base if fully fine-tuned

@@ -13,7 +13,7 @@ struct GgufJob {
   const ModelDir& model;
   std::string name;    // display name of the model
   AdapterNotes notes;  // the model folder's template and fit are the defaults
-  io::DType dtype;     // of the matrices: F32, F16 or BF16
+  io::DType dtype;     // dtype of the matrices: F32, F16 or BF16
   std::function<void()> poll = nullptr;
 };
 

@@ -27,7 +27,7 @@ struct GgufTensor {
 
 /// The two files of a model: the decoder, and the vision tower with its projector.
 struct GgufForm {
-  std::string architecture;  // of the decoder, "qwen2vl"
+  std::string architecture;  // the decoder's architecture, "qwen2vl"
   io::GgufKeys text = {}, vision = {};
   std::vector<GgufTensor> text_tensors = {}, vision_tensors = {};
   /// Keys of `vision` whose values are in the image processor's file: the key, the pointer into its

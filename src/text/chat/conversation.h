@@ -20,7 +20,7 @@ struct Message {
   // Offsets of the images in `text`, if its words may also contain "<image>". Empty optional: each
   // "<image>" is an image.
   std::optional<std::vector<size_t>> marks = {};
-  bool learnt = true;              // of an assistant's message; false: not supervised
+  bool learnt = true;              // for assistants; false: not supervised
   std::string reasoning = {};      // the assistant's reasoning before its answer
   std::string reasoning_key = {};  // the row's key for it, "" if there is none
   std::string tool_calls = {};     // JSON in the row's order of keys; "" for none

@@ -261,7 +261,7 @@ void Bpe::merge_short(Part& part) const {
 }
 
 struct Bpe::Linked {
-  Symbol symbol;  // of length 0 once it is merged
+  Symbol symbol;  // length 0 once it is merged
   int32_t previous, next;
 };
 
