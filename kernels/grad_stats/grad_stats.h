@@ -21,7 +21,7 @@ struct GradTensor {
 /// The result of a check, in the memory of the gradients' device.
 struct GradControl {
   double squared_norm =
-      0;  // norm of all unscaled gradients, before clipping; finite exactly if every element is
+      0;  // over all unscaled gradients, before clipping; finite exactly if every element is
   double loss = 0;         // the checked loss, 0 without one
   int32_t first_bad = -1;  // index of the first tensor with a NaN or an infinity, -1: none
   int32_t loss_bad = 0;    // 1: the loss is not finite

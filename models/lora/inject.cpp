@@ -50,7 +50,7 @@ std::string canonical_parameter(const std::string& name) {
   return name.substr(0, infix) + "." + part + ".weight";
 }
 
-/// The copies of each adapter that has some, A's first; in module order.
+/// The low-precision copies of each adapter that has any, A's first; in module order.
 std::vector<std::vector<ops::ShadowPtr>> shadows_of(const torch::nn::Module& model) {
   std::vector<std::vector<ops::ShadowPtr>> all;
   for (const auto& module : model.modules()) {

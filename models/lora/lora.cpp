@@ -21,7 +21,7 @@ at::Tensor merged_lora(const at::Tensor& weight_oi, const NamedTensors& tensors,
   return lora_merged_oi(weight_oi, tensors.at("lora_A"), tensors.at("lora_B"), scale);
 }
 
-/// The new parameter is uninitialised.
+/// An uninitialised float32 parameter.
 at::Tensor empty_master(const layers::LinearImpl& layer, at::IntArrayRef sizes) {
   return at::empty(sizes, at::TensorOptions().dtype(at::kFloat).device(layer.device()));
 }

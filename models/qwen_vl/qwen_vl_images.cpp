@@ -76,7 +76,7 @@ class NativeProcessor : public family::ImageProcessor {
 
   int64_t working_bytes(const Size& size) const override {
     const Size to = native_size(size, side_, bounds_);
-    // Rows are resized in one direction, then in the other; the result is copied to patches.
+    // Rows are resized in one direction, then the other; the result is copied to another layout.
     return 3 * size.height * to.width + 3 * (3 * to.width * to.height);
   }
 

@@ -19,7 +19,7 @@ family::Batch collate(const std::vector<Sample>& samples, const EncodeOptions& o
 family::Batch pack(const std::vector<Sample>& samples, const EncodeOptions& options,
                    at::Device device, int64_t fill_to = 0);
 
-/// How the batches of a run are made from its samples.
+/// The layout of batches made from the samples of a run.
 struct BatchLayout {
   EncodeOptions encode;
   at::Device device = at::kCPU;

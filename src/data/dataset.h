@@ -40,7 +40,7 @@ class Dataset {
   /// A hash of the turns, the system text and the images of a row; 0 if it cannot be read.
   virtual uint64_t row_hash(int64_t index) const;
   /// The distinct images by number; none for prepared data. image_files() has their metadata at the
-  /// first call; images that come with their rows have no file.
+  /// first call; images embedded in rows have no file.
   virtual std::vector<int32_t> image_numbers(int64_t /*index*/) const { return {}; }
   virtual int64_t image_names() const { return 0; }
   virtual std::string image_name(int64_t /*number*/) const { return {}; }
@@ -49,7 +49,7 @@ class Dataset {
   /// The encoded bytes of an image of a row; empty for prepared data and if it cannot be read.
   virtual std::string image_bytes(int64_t /*index*/, size_t /*image*/) const { return {}; }
 
-  /// The index of a row's source, where several data sets were joined.
+  /// The index of a row's source if several data sets were joined.
   virtual int32_t source(int64_t /*index*/) const { return 0; }
   /// Saves the index to files of this stem (IndexUse) unless it was loaded from one. kResource if
   /// it cannot be written.

@@ -1,4 +1,4 @@
-// From a row to a sample: encode_row() runs all steps; validate and preview run them one by one.
+// Converts a row to a sample: encode_row() runs all steps, validate and preview single ones.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace lft::data {
 
-/// "file:line (id "x")", as every error of a row names it.
+/// The location "file:line (id "x")", as in every error of a row.
 std::string row_place(const Row& row);
 
 constexpr char kFixImage[] =
@@ -32,8 +32,8 @@ Sample encode_row(const Row& row, const std::string& image_root, const text::Tok
 Sample encode_prompt(const Row& prompt, const text::Tokenizer& tokenizer,
                      const EncodeOptions& options);
 
-/// kInput unless the questions have as many <image> marks as the row has images, and no other text
-/// has one.
+/// kInput unless the number of <image> marks in the questions equals that of the row's images, and
+/// other texts have no marks.
 void check_marks(const Row& row);
 
 /// The plan of each image of a row, in order. Unless all images get the same shape, the headers of

@@ -23,7 +23,7 @@ SampleLength row_length(const Row& row, const std::string& image_root,
 SampleLength sample_length(const Sample& sample);
 
 /// Lengths by dataset index, measured on `workers` threads (at least one). A bad sample has 0
-/// tokens; data.on_bad_sample decides how it is treated.
+/// tokens; data.on_bad_sample decides its treatment.
 std::vector<SampleLength> measure_lengths(const Dataset& dataset, int64_t workers,
                                           BadSamples* bad = nullptr);
 

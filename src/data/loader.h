@@ -58,8 +58,8 @@ class Loader {
          int64_t first_step = 0);  // O(1) seek: first_step counts optimizer steps from 0
   ~Loader();
   int64_t steps_per_epoch() const;
-  /// Blocks until the next step's samples are read; epochs follow each other without end. Rethrows
-  /// the error of a sample at the step that needs it, and at every later call.
+  /// Blocks until the next step's samples are read; epochs repeat endlessly. Rethrows the error of
+  /// a sample at the step that needs it, and at every later call.
   StepSamples next();
 
  private:

@@ -35,7 +35,7 @@ struct LoaderOptions {
   /// The number of rows of each part of the data set in an epoch; empty: all rows once. The parts
   /// are in order and without gaps.
   std::vector<SourceShare> sources = {};
-  /// How batches are made from the samples; null: the loader returns samples only.
+  /// The layout of batches; null: the loader returns samples only.
   std::shared_ptr<const BatchLayout> layout = {};
 };
 

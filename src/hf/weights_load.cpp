@@ -28,7 +28,7 @@ std::map<std::string, layers::Linear> coded_layers(family::ModelImpl& model) {
   return layers;
 }
 
-/// Creates quantized, sharded or file storage for coded_layers(), as the model's `base` selects.
+/// The quantized, sharded or file storage of coded_layers(), as the model's `base` selects.
 class StoredLayers {
  public:
   StoredLayers(family::ModelImpl& model, at::ScalarType dtype, at::Device device,
@@ -90,7 +90,7 @@ class StoredLayers {
   std::map<std::string, c10::intrusive_ptr<ops::ShardedWeight>> sharded_;
 };
 
-/// Modules that a family builds without memory.
+/// The storage with which a family builds its layers.
 ops::BaseStorage built(const BaseForm& base) {
   return base.shards || base.in_files ? ops::BaseStorage::kElsewhere : base.storage;
 }

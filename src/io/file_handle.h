@@ -56,7 +56,7 @@ class FileHandle {
 };
 
 /// Throws kResource for errno `code` after `action` ("write", "rename") on `path`; on a full disk
-/// it names the bytes needed (where not 0) and free.
+/// it names the bytes needed (if not 0) and free.
 [[noreturn]] void throw_io_error(const std::string& action, const std::string& path, int code,
                                  uint64_t needed_bytes = 0);
 /// The absolute path, without resolving symlinks.

@@ -31,8 +31,8 @@ RgbImage decode_image(std::string_view bytes, const ImageHeader& header, const s
                       Alpha alpha = Alpha::kDrop);
 RgbImage decode_image(std::string_view bytes, const std::string& where,
                       const ImageLimits& limits = {});
-/// The same image centred in a square of its longer side that is filled with `background`, as
-/// LLaVA's expand2square. It needs no more memory than the square and header.decoder_bytes.
+/// The same image centred in a square of its longer side, filled with `background`, like LLaVA's
+/// expand2square. It needs no more memory than the square and header.decoder_bytes.
 RgbImage decode_square(std::string_view bytes, const ImageHeader& header, const std::string& where,
                        const std::array<uint8_t, 3>& background, Alpha alpha = Alpha::kDrop);
 /// Throws the errors of decode_image(); otherwise returns the size and any tolerated damage. Faster

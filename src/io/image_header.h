@@ -1,5 +1,5 @@
-// The header of an image file: its kind, its size and its orientation, bounded before anything is
-// decoded.
+// The header of an image file: its kind, size and orientation, whose limits are checked before
+// anything is decoded.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -22,7 +22,7 @@ struct ImageHeader {
   int64_t width = 0, height = 0;  // as stored, before EXIF rotation
   int orientation = 1;            // EXIF 1..8
   bool animated = false;          // a WebP of several frames, of which the first is decoded
-  bool transparent = false;       // an alpha channel or a transparent colour, where PIL has one
+  bool transparent = false;       // an alpha channel or a transparent colour that PIL reads
   int64_t decoder_bytes = 0;      // memory of its decoder in addition to the pixels as 8-bit RGB
   bool deep_grey = false;         // 16-bit grey, whose values above 255 become white
 };

@@ -1,5 +1,5 @@
 // An allocator for large temporary buffers: separate pages, which are returned to the system at
-// once. In malloc's arenas, one for each thread, a freed buffer would stay as a fragmented hole.
+// once. In malloc's arenas, one per thread, freed buffers would remain as fragmented holes.
 #pragma once
 #include <sys/mman.h>
 

@@ -1,5 +1,5 @@
-// RGB bytes as a PNG file, by zlib alone: for small pictures in reports, in builds without image
-// libraries too.
+// Encodes RGB bytes as a PNG file with zlib alone: for small pictures in reports, also in builds
+// without image libraries.
 #pragma once
 #include <string>
 

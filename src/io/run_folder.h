@@ -1,4 +1,4 @@
-// Finds an output of a run if its run folder (output_dir) is given.
+// Finds an output of a run from its run folder (output_dir).
 #pragma once
 #include <string>
 

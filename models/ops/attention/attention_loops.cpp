@@ -1,4 +1,4 @@
-// Compiled like loops.cpp: must not include torch headers that contain code.
+// Compiled like cpu_loops.cpp: must not include torch headers that contain code.
 #include "models/ops/attention/attention_loops.h"
 
 #include <cmath>

@@ -128,7 +128,7 @@ void RowIndex::view() {
   jumps_ = columns_.get<int64_t>("jumps");
 }
 
-/// No offset in it is outside the file or inconsistent with another.
+/// Whether all offsets are inside the file and consistent.
 bool RowIndex::sound() const {
   const size_t rows = digests_.size();
   const auto in_names = [this](int32_t number) { return number >= 0 && number < image_names(); };
@@ -152,7 +152,7 @@ std::string RowIndex::image_name(int64_t number) const {
   return {names + name_begin_[i], names + name_begin_[i + 1]};
 }
 
-/// Blank lines may separate rows: a run of rows records the line that it starts at.
+/// Blank lines may separate rows: after each gap the line number is recorded.
 int64_t RowIndex::place_of(int64_t index) const {
   if (form_ != RowForm::kLines) return index;
   int64_t place = index + 1;

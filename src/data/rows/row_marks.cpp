@@ -106,7 +106,7 @@ std::optional<std::string> bracketed(const std::string& text, char open, char cl
   return std::nullopt;
 }
 
-/// An image file or embedded bytes; a web address may be part of a text about pictures.
+/// Image files and embedded bytes only: a web address may be part of a text about pictures.
 bool names_image(std::string target) {
   std::ranges::transform(target, target.begin(), lower);
   if (target.starts_with("data:image")) return true;

@@ -76,7 +76,7 @@ bool is_table(const std::string& path, std::string_view head) {
          line.find_first_of("{}[]") == std::string_view::npos;
 }
 
-/// Names the kind of a known file that has no rows.
+/// Refuses a file of a known kind without rows, naming the kind.
 void refuse_other_kind(const io::FileHandle& file, std::string_view head) {
   if (head.starts_with("\xef\xbb\xbf")) head.remove_prefix(3);
   head.remove_prefix(std::min(head.find_first_not_of(" \t\r\n"), head.size()));

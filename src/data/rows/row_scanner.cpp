@@ -53,7 +53,7 @@ RowScanner::RowScanner(const io::FileHandle& file)
     refuse(ErrorKind::kInput, "the data file has no samples", file.path(), "[]", {}, kWriteRows);
 }
 
-/// Positions at the bracket of the list of {"data": [...]}, also after other keys.
+/// Finds the list of {"data": [...]}, also after texts and numbers, and moves to its bracket.
 bool RowScanner::find_wrapped_rows() {
   static constexpr std::array<std::string_view, 8> kLists = {
       "data", "rows", "train", "samples", "examples", "instances", "records", "items"};
@@ -100,7 +100,7 @@ bool RowScanner::fill() {
   return true;
 }
 
-/// At most that many bytes of an element from `begin` to `at`, the buffer's end, are kept.
+/// Keeps at most `most` bytes of an element from `begin` to `at`, the buffer's end.
 void RowScanner::drop_beyond(size_t begin, size_t& at, size_t most) {
   if (at - begin <= most) return;
   buffer_.resize(begin + most);

@@ -14,7 +14,7 @@
 namespace lft::data {
 namespace {
 
-/// A tar file whose samples are the whole file.
+/// A tar file without members: its first block is empty.
 bool is_empty_tar(const std::string& path) {
   if (!path.ends_with(".tar")) return false;
   const io::FileHandle file = io::FileHandle::open_to_read(path);

@@ -112,7 +112,7 @@ class Merger {
     return name;
   }
 
-  /// The index of the files from write(): a copy of the base's where the names are the same.
+  /// The index for the files from write(): the base's text if both are equal.
   std::string index_text(const std::string& out) const {
     const std::string path = base_.path + "/" + kIndex;
     const io::Json stored = io::read_json_file(path);
@@ -203,7 +203,7 @@ class Merger {
     return a.file == b.file && a.stored_name == b.stored_name;
   }
 
-  /// The tensors to read for one written tensor.
+  /// The stored tensor that is read for a written tensor.
   const io::TensorInfo& stored_info(const io::SafetensorsFile& source,
                                     const std::string& name) const {
     const bool is_new = second_table_ && name == second_table_->stored_name;
@@ -318,7 +318,7 @@ class Merger {
                                                  // base contains, for a base that untie() separates
 };
 
-/// Both names where transformers may treat that embedding and LM head as one.
+/// Sets both keys by which transformers may tie embedding and LM head to false.
 std::string untied_config(const std::string& model) {
   io::Json config = io::read_json_file(model + "/config.json");
   config[kTie] = false;

@@ -26,7 +26,7 @@ void read_setting(const io::Json& json, const char* key, const std::string& file
   setting = io::json_int(json, key, 0, int64_t{1} << 28, file);
 }
 
-/// The template file of the folder, whose hash must be the recorded one.
+/// Reads the folder's template file, whose hash must be the recorded one.
 void read_template(const io::Json& json, const std::string& file, AdapterNotes& notes) {
   const std::string path =
       io::absolute_path(std::filesystem::path(file).parent_path().string() + "/" + kChatTemplate);

@@ -1,5 +1,5 @@
-// One decoder per library: bytes in, RGB rows as stored (before EXIF rotation) out. The caller has
-// read and bounded the header.
+// One decoder per library: input is the file's bytes, output RGB rows as stored (before EXIF
+// rotation). The caller has read the header and checked its limits.
 #pragma once
 #include <string>
 
@@ -45,7 +45,7 @@ inline uint8_t on_white(uint8_t value, uint8_t alpha) {
   return static_cast<uint8_t>(((mixed >> 8) + mixed) >> 8);
 }
 
-/// `count` pixels of 3 or 4 channels of 8 bits as RGB; `mixes`: the fourth composites on white.
+/// `count` pixels of 3 or 4 8-bit channels as RGB; `mixes`: composites on white by the fourth.
 inline uint8_t* pixels_to_rgb(const uint8_t* pixel, size_t channels, size_t count, bool mixes,
                               uint8_t* rgb) {
   for (size_t i = 0; i < count; ++i, pixel += channels, rgb += 3) {

@@ -10,7 +10,7 @@
 
 namespace lft::text::jinja {
 
-/// A function while its variables are being counted.
+/// A function whose variables are being counted.
 struct FunctionScope {
   Function* function;
   FunctionScope* outer;

@@ -82,7 +82,7 @@ void repr_entries(const DictObject& dict, TextBuilder* out, int32_t owner) {
   out->append_owned("}", owner);
 }
 
-/// A namespace may contain itself; Python refuses that too.
+/// A namespace that contains itself is refused, as in Python.
 void repr_namespace(const Value& value, TextBuilder* out, int32_t owner) {
   auto& space = value.changing<NamespaceObject>();
   if (space.is_printed) out->work().refuse("the chat template prints a namespace within itself");
