@@ -11,7 +11,7 @@
 #define LFT_UNROLL_10 _Pragma("unroll 10")
 #else
 #define LFT_UNROLL_10 \
-  _Pragma("GCC unroll 10")  // without it the loop over blocks is not vectorised
+  _Pragma("GCC unroll 10")  // without it the loop over blocks does not vectorise
 #endif
 
 namespace lft {

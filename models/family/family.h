@@ -33,8 +33,8 @@ struct FamilyFacts {
   std::string processor_mark = "<image>";  // an image in a prompt for transformers' processor
   std::string placeholder = "<image>";     // the part of the mark that the processor replaces
   std::string
-      why_not_graphable;  // why passes with equally many images differ, which rules out CUDA
-                          // graphs: the end of a sentence; empty: they do not differ
+      why_not_graphable;  // why passes with equally many images differ, so that no CUDA graph
+                          // can be replayed: the end of a sentence; empty: they do not differ
 };
 
 /// One stateless object per family. Thread-safe.

@@ -161,8 +161,7 @@ family::Batch pack(const std::vector<Sample>& samples, const EncodeOptions& opti
     const Sample& sample = samples[s];
     std::copy(sample.input_ids.begin(), sample.input_ids.end(),
               ids_bt.mutable_data_ptr<int64_t>() + packed->starts[s]);
-    if (sample.labels.size() < 2)
-      continue;  // no position predicts a first token
+    if (sample.labels.size() < 2) continue;  // no position predicts a first token
     std::copy(sample.labels.begin() + 1, sample.labels.end(),
               labels_bt.mutable_data_ptr<int64_t>() + packed->starts[s] + 1);
   }

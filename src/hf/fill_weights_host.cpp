@@ -12,7 +12,7 @@ namespace lft::hf {
 namespace {
 
 constexpr int64_t kBlockBytes =
-    256 << 10;  // still in a core's cache when it is checked and converted
+    256 << 10;  // still in a core's cache when it is checked and then converted to the target
 
 bool is_half_width(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
 

@@ -47,7 +47,7 @@ struct OpPolicy {
   RunsIn runs_in;
   const char* name;
   const char*
-      torch;  // the op in autocast's lists; ops of kWidest are in neither cast list
+      torch;  // the op in autocast's lists that decides; ops of kWidest are in neither cast list
 };
 /// The policy, in the order of Op. Backward passes run in the dtypes of the forward pass; the
 /// gradient of a float32 weight is rounded to the compute dtype before it becomes float32, as the

@@ -174,8 +174,8 @@ at::Tensor gated_values(const at::Tensor& gate, const at::Tensor& up, Gate kind)
   return y;
 }
 
-DroppedGated gated_dropout(const at::Tensor& gate, const at::Tensor& up,
-                           const DropoutMask& mask, bool whole, Gate kind) {
+DroppedGated gated_dropout(const at::Tensor& gate, const at::Tensor& up, const DropoutMask& mask,
+                           bool whole, Gate kind) {
   expect_dims_like(up, "up", gate, {"m", gate.size(-1)});
 #ifdef LFT_HAVE_CUDA
   if (kind == Gate::kSilu && mask.threshold != 0 && kernel_fits(gate, up))

@@ -248,8 +248,7 @@ class KeyReader {
         missing.push_back(target.name);
     }
     for (const Spelled& module : adapted) {
-      if (dir_.ensures_tie && module.canonical == kHead)
-        continue;  // PEFT lists the embedding only
+      if (dir_.ensures_tie && module.canonical == kHead) continue;  // PEFT lists the embedding only
       if (std::ranges::none_of(targets, [&](const auto& each) { return each.names(module); }))
         extra.push_back(module.name);
     }

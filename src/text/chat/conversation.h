@@ -20,10 +20,10 @@ struct Message {
   // Offsets of the images in `text`, if its words may also contain "<image>". Empty optional: each
   // "<image>" is an image.
   std::optional<std::vector<size_t>> marks = {};
-  bool learnt = true;              // for assistants; false: not supervised
-  std::string reasoning = {};      // the assistant's reasoning before its answer
-  std::string reasoning_key = {};  // the row's key for it, "" if there is none
-  std::string tool_calls = {};     // JSON in the row's order of keys; "" for none
+  bool learnt = true;                        // for assistants; false: not supervised
+  std::string reasoning = {};                // the assistant's reasoning before its answer
+  std::string reasoning_key = {};            // the row's key for it, "" if there is none
+  std::string tool_calls = {};               // JSON in the row's order of keys; "" for none
   std::string tool_call_id = {}, name = {};  // for a tool's message
   bool operator==(const Message&) const = default;
 };

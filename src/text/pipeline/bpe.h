@@ -63,7 +63,7 @@ class Bpe {
   size_t slot_of(int32_t left, int32_t right) const;
 
   TokenMap vocab_;
-  std::vector<Merge> merges_;  // a hash table with linear probing
+  std::vector<Merge> merges_;                             // a hash table with linear probing
   std::vector<std::pair<uint32_t, int32_t>> characters_;  // likewise: tokens of one character
   int32_t byte_ids_[256];   // <0x00> to <0xFF>, -1 if not in the vocabulary
   int32_t ascii_ids_[128];  // one-byte tokens, -1 if not in the vocabulary

@@ -41,8 +41,7 @@ void PreTokenizer::add_metaspace(const io::Json& json, const std::string& where)
     bad_tokenizer(where, "Metaspace replacement is not one character", step.replacement,
                   "one character");
   }
-  const bool silent =
-      !flag_or(json, "add_prefix_space", true, where);  // older spelling of "never"
+  const bool silent = !flag_or(json, "add_prefix_space", true, where);  // older spelling of "never"
   const std::string scheme = text_or(json, "prepend_scheme", "always", where);
   if (scheme != "always" && scheme != "first" && scheme != "never")
     unsupported_component(where, "Metaspace prepend_scheme", scheme);
