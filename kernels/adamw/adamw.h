@@ -27,7 +27,7 @@ struct AdamWItem {
 ///   exp_avg    += (1 - beta1) * (g - exp_avg)
 ///   exp_avg_sq  = beta2 * exp_avg_sq + (1 - beta2) * g^2
 ///   param      -= decay * param + step_size * exp_avg / (sqrt(exp_avg_sq) * inverse_root + eps)
-/// which is torch.optim.AdamW's update.
+/// This is the update of torch.optim.AdamW.
 struct AdamWArgs {
   const AdamWItem* items = nullptr;  // [count], in the memory of the executing device
   int64_t count = 0, chunks = 0;     // chunks: the result of number_chunks()

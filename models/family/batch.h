@@ -19,7 +19,7 @@ struct Batch {
   at::Tensor input_ids_bt;  // int64 (CPU); config.image_token at every image position
   at::Tensor labels_bt;     // int64 (CPU), -100 if unsupervised; unshifted (labels[i] is
                             // input_ids[i] or -100). May be undefined
-  at::Tensor lengths_b;     // int64, real positions a row (CPU)
+  at::Tensor lengths_b;     // int64, real positions per row (CPU)
   std::shared_ptr<const ops::PackedSequences>
       packed;         // null: padded. The first label of every sequence is -100
   at::Tensor pixels;  // float32, normalised, of the images in row order: [n, c, h, w] if all tiles

@@ -83,7 +83,7 @@ struct Variant {
   NamedTensors (*saved)(layers::LinearAdapter& adapter) = nullptr;
 };
 
-/// alpha / rank, ignoring `own`, as lora_scale().
+/// alpha / rank, ignoring `own`, like lora_scale().
 double alpha_over_rank(const LoraOptions& options);
 /// The scale of the variant of the options.
 double lora_scale(const LoraOptions& options);
