@@ -20,7 +20,7 @@ inline int64_t nf4_scale_blocks(int64_t count) {
   return (nf4_blocks(count) + kNf4ScaleBlock - 1) / kNf4ScaleBlock;
 }
 
-/// `count` weights w. codes: two per byte, the first one high, [(count + 1) / 2]. The scale
+/// `count` weights w. codes: two per byte, the first in the high half, [(count + 1) / 2]. The scale
 /// of block b, the largest magnitude in it, is
 ///   scale[b] = scale_values[scale_codes[b]] * scale_absmax[b / 256] + scale_offset, scale_values:
 ///   code_maps().exp_avg.value
