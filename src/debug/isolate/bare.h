@@ -25,7 +25,7 @@ struct BareTrial {
   std::string part;                        // "core", a recipe's section of settings, "lft train"
   std::vector<std::string> settings = {};  // "precision.compute fp32 -> fp16"
   std::string fault = {};                  // what failed; empty: healthy
-  std::string remark = {};                 // on a healthy one
+  std::string remark = {};                 // for a healthy one
   std::optional<ForwardFault> cause = {};  // the cause, if known
   double before = NAN, after = NAN;        // loss on the first samples, without dropout
   double fall() const { return before - after; }

@@ -22,7 +22,7 @@ struct OverfitSuspect {
   std::string name;  // frozen layer, learning rate too low, loss reduction, optim.eps
   bool guilty = false;
   std::vector<std::string> evidence = {};
-  std::string next = {};  // what to do if it is the cause
+  std::string next = {};  // the remedy if it is the cause
 };
 
 struct OverfitReport {
