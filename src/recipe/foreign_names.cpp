@@ -203,7 +203,7 @@ constexpr auto kNames = std::to_array<ForeignName>({
     {"log_every_n_steps", "log.every_steps"},
     {"logging_strategy", "log.every_steps", "a number of steps"},
     {"report_to", "log.tensorboard", "true or false"},
-    // what a run begins and ends with
+    // the start and end of a run
     {"val_size", "data.eval_share", "a share of data.train"},
     {"split_dataset_ratio", "data.eval_share", "a share of data.train"},
     {"load_best_model_at_end", "train.keep_best", "eval_loss"},
