@@ -139,7 +139,7 @@ Option& Option::range(int64_t low, int64_t high) {
 }
 
 Option& Option::real_range(double low, double high) {
-  const auto number = [](const std::string& text) {  // CLI::Range takes NaN.
+  const auto number = [](const std::string& text) {  // CLI::Range accepts NaN.
     return std::isnan(std::strtod(text.c_str(), nullptr)) ? "not a number" : "";
   };
   option_->check(CLI::Range(low, high))->check(CLI::Validator(number, ""));

@@ -27,7 +27,7 @@ class Option {
   Option& range(int64_t low, int64_t high);
   Option& real_range(double low, double high);
   Option& positive();
-  /// The value is replaced by `meant(value)`; if it changes, a line on stderr says so.
+  /// The value is replaced by `meant(value)`; if it changes, a line on stderr reports it.
   Option& meaning(std::string (*meant)(const std::string&));
   /// For a list: each occurrence of the option takes one value instead of all that follow.
   Option& one_each();

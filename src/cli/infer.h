@@ -34,7 +34,7 @@ struct InferOptions {
 /// --dtype; returns --model, for a command that requires it.
 Option add_infer_options(Command& command, InferOptions& options);
 
-/// How answers are decoded.
+/// Decoding settings of answers.
 struct DecodeOptions {
   infer::GenerateOptions generate;
   std::vector<std::string> stop;

@@ -45,7 +45,7 @@ std::string said(const Starter& starter, const Place& place) {
          std::to_string(place.ranks);
 }
 
-/// Nothing if the launcher's variables are unset.
+/// The place by the launcher's variables; nothing if they are unset.
 std::optional<Place> place_by(const Starter& starter, const Environment& environment) {
   const std::optional<int64_t> rank = number(environment, starter.rank, kMostRanks - 1),
                                ranks = number(environment, starter.ranks, kMostRanks),

@@ -140,8 +140,7 @@ void answer_batch(const Evaluation& of, const std::vector<data::Sample>& samples
   GenerateOptions options = of.options.decode;
   // Twice the reference and a little more suffices to detect a different answer.
   if (as_long) options.max_new_tokens = std::min(options.max_new_tokens, 2 * longest + 16);
-  options.seed +=
-      static_cast<uint64_t>(records.front().index);  // a separate random draw for each row
+  options.seed += static_cast<uint64_t>(records.front().index);  // separate draws for each row
   options.on_token = {};
   const StopStrings stop(of.tokenizer, of.options.stop);
   options.stops = {};

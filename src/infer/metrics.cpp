@@ -91,7 +91,7 @@ double anls_of(const std::string& answer, const std::string& reference) {
   return near < 0.5 ? 0 : near;
 }
 
-/// As Python's float(), "12%" as 0.12; nothing if it is not a number.
+/// Parses a number like Python's float(), "12%" as 0.12; nothing if it is not a number.
 std::optional<double> number_of(const std::string& text) {
   std::string digits(trimmed(text));
   const bool percent = digits.ends_with('%');
@@ -161,7 +161,7 @@ char leading_letter(std::string_view text) {
   return static_cast<char>(std::toupper(static_cast<unsigned char>(text[at])));
 }
 
-/// After "answer is", "answer:", "option" or "choice".
+/// The letter after "answer is", "answer:", "option" or "choice".
 char announced_letter(const std::string& text) {
   const std::string lower = lower_text(text);
   for (const char* const mark : {"answer is", "answer:", "option", "choice"}) {

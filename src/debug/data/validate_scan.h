@@ -34,7 +34,7 @@ struct RowScan {
   size_t pixels = 0;            // hash of the images of a prepared row
 };
 
-/// How rows are read.
+/// Settings for reading rows.
 struct RowReading {
   const text::Tokenizer& tokenizer;
   const data::EncodeOptions& options;

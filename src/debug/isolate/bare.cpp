@@ -260,7 +260,7 @@ BareTrial try_rates(BareTrials& trials, Recipe recipe, const BareTrial& core) {
   const Recipe asked = recipe;
   for (double factor = 10; asked.optim.lr * factor <= kMostLr; factor *= 10) {
     if (requested_signal() != 0) return rate;
-    // For a small rate the decrease of the loss grows with it.
+    // At a small rate the decrease of the loss is proportional to it.
     if (moves > 0 && moves * factor < kSomeFall * core.before) continue;
     recipe.optim.lr = asked.optim.lr * factor;
     rate = {.part = kLrPart, .settings = settings_of(asked, recipe)};

@@ -16,7 +16,7 @@ namespace lft::debug {
 
 struct BareOptions {
   int64_t steps = 20;                                          // of every trial
-  std::function<void(const std::string&)> print = print_line;  // gets every line
+  std::function<void(const std::string&)> print = print_line;  // receives every line
   TrialHooks hooks = {};
 };
 

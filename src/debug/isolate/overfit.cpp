@@ -150,7 +150,7 @@ class Overfit {
   }
   bool found() const { return std::ranges::any_of(report_.suspects, &OverfitSuspect::guilty); }
 
-  /// How steps diverged after a good start; empty: they did not.
+  /// Describes a divergence of the steps after a good start; empty: none.
   std::string blew_up() const {
     if (!first_taken_ || !std::isfinite(report_.start)) return "";
     if (!report_.stopped.empty()) return report_.stopped;

@@ -14,7 +14,7 @@ namespace lft::debug {
 struct OverfitOptions {
   int64_t steps = 200;
   std::string out = {};  // directory of overfit.html; empty: <output_dir>/debug-overfit
-  std::function<void(const std::string&)> print = print_line;  // gets every line
+  std::function<void(const std::string&)> print = print_line;  // receives every line
   TrialHooks hooks = {};
 };
 

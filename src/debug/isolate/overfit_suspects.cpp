@@ -269,7 +269,7 @@ OverfitSuspect suspect_low_lr(train::Run& run, TrialRun& bench, const LrProbe& p
   double best = probe.lowest, best_lr = lr;
   while (lr * factor * 10 <= kMostLr) {
     factor *= 10;
-    // For a small rate the decrease of the loss grows with it.
+    // At a small rate the decrease of the loss is proportional to it.
     if (moves > 0 && moves * factor < kSomeFall * probe.start) continue;
     const double lowest = probe_at(run, bench, probe, factor).lowest;
     tell_probe(suspect, probe, lr * factor, lowest);

@@ -33,8 +33,7 @@ constexpr int kStopped = 75, kInterrupted = 130;
 
 /// Runs in the child between fork and exec: must not allocate.
 [[noreturn]] void become(char* const* argv, int out, int err) {
-  setpgid(0,
-          0);  // only the parent forwards the terminal's Ctrl-C: a second signal would kill it
+  setpgid(0, 0);  // Ctrl-C is forwarded by the parent: a second signal would kill the child
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);

@@ -29,7 +29,7 @@ std::vector<float> sample_of(const at::Tensor& tensor) {
   return {values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel()};
 }
 
-/// The largest magnitude of several tensors; not finite where one is not.
+/// The largest magnitude of several tensors; not finite if any value is not.
 double largest_of(const variable_list& tensors) {
   double largest = 0;
   for (const at::Tensor& tensor : tensors) {

@@ -149,7 +149,7 @@ void GraphCache::prove(const std::string& key, Known& known, const std::vector<a
 
 void GraphCache::run(const std::string& key, int64_t size, const std::vector<at::Tensor>& outputs,
                      const std::function<void()>& body) {
-  if (size > largest_) {  // freeing it allows reuse for smaller ones, which would else be added
+  if (size > largest_) {  // smaller sizes reuse the larger memory instead of adding to it
     start_over();
     largest_ = size;
   }

@@ -16,7 +16,7 @@ struct Precision {
   std::string notice;  // one line if it differs from the request or is slow; else empty
 };
 
-/// How the device supports a dtype. `why` names what is missing; empty when it is fast.
+/// How the device supports a dtype. `why` names the missing feature; empty if it is fast.
 struct DtypeSupport {
   bool has = true, fast = true;
   std::string why;

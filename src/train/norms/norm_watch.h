@@ -70,7 +70,7 @@ class NormWatch {
   std::vector<NormWarning> step(const StepNorms& step);
   /// Call it after step() of the same step.
   std::vector<NormWarning> activations(const std::vector<LayerValue>& rms);
-  /// The whole state, for a checkpoint; {} is the state at the start.
+  /// The complete state, for a checkpoint; {} is the initial state.
   io::Json state() const;
   void restore(const io::Json& state);
 
@@ -90,7 +90,7 @@ class NormWatch {
   std::map<std::string, Activation> activations_;
   double lowest_loss_ = 0, norm_at_lowest_ = 0;  // medians, in logarithms, once loss_ is ready
   bool has_lowest_ = false;
-  int64_t below_tenth_ = 0;  // steps since r was a tenth of what it was at first
+  int64_t below_tenth_ = 0;  // steps since r was a tenth of its first value
   std::set<std::string> warned_;
 };
 

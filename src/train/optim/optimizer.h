@@ -42,13 +42,13 @@ class Optimizer {
   void gradient_written(size_t slot) {
     gradients_.parts[slot].unsafeGetTensorImpl()->bump_version();
   }
-  /// The whole buffer; undefined before the first zero_gradients().
+  /// The complete buffer; undefined before the first zero_gradients().
   const at::Tensor& flat_gradients() const { return gradients_.flat; }
   /// The buffer's part for a scope. Its address is stable until drop_gradients().
   at::Tensor flat_gradients(const std::string& scope) const { return gradients_.of_scope(scope); }
   /// Whether the slot's gradient exists and was written since zero_gradients().
   bool has_gradient(size_t slot) const;
-  /// By slot; undefined where absent.
+  /// By slot; undefined if absent.
   std::vector<at::Tensor> gradients() const;
   /// Frees the gradients' memory; no .grad() remains.
   void drop_gradients();

@@ -59,7 +59,7 @@ Replay replay(const IncidentFacts& facts, Run& run, const StepOptions& options) 
   return result;
 }
 
-/// For a row; -1 if the step has no indices.
+/// The dataset index of a row; -1 if the step has no indices.
 int64_t dataset_index(const data::StepSamples& samples, size_t micro, size_t row) {
   return micro < samples.indices.size() && row < samples.indices[micro].size()
              ? samples.indices[micro][row]

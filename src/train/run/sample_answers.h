@@ -13,7 +13,7 @@ namespace lft::train {
 struct SampleAnswers {
   std::vector<report::ReportAnswer> shown;  // a few, spread over the rows
   std::string rows;                         // "rows of data.eval", or that they are training rows
-  int64_t asked = 0, right = 0, all = 0;    // number of rows
+  int64_t asked = 0, right = 0, all = 0;    // rows answered, answered correctly, in total
   bool stopped = false;                     // interrupted by a signal: rows are missing
 };
 

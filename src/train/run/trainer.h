@@ -13,8 +13,9 @@ namespace lft::train {
 struct TrainOptions {
   bool resume = false;  // continue from the newest checkpoint that verifies; without one,
                         // start from the beginning
-  /// Hooks for tests: before a step's gradients are checked, and when a checkpoint's weights are
-  /// in place but not yet compared.
+                        // Hooks for tests: before a step's gradients are checked, and after a
+                        // checkpoint's weights are
+                        // loaded but before they are compared.
   std::function<void(int64_t step, Optimizer&)> gradients_ready = {};
   std::function<void(family::Model&)> restored = {};
   /// A partial run: with `stop_after_step` > 0 it saves after that step (or the last one, if that

@@ -147,7 +147,8 @@ bool may_be_unrelated(const Fit& fit) {
 
 std::string two_digits(double value) { return format_number(value, "%.2f"); }
 
-/// By itself, or less clearly if the other layers match as stored. `usual`: theirs, 0: none.
+/// Whether the transposed matrix matches: clearly, or less so if the other layers match as stored.
+/// `usual`: their match, 0: none.
 bool fits_transposed(const Fit& fit, double usual) {
   const double gained = (fisher(fit.turned()) - fisher(fit.as_is)) / chance_of_fit(fit);
   const double lacks = (fisher(usual) - fisher(fit.as_is)) / chance_of_fit(fit);
