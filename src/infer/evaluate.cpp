@@ -87,8 +87,7 @@ int64_t answer_tokens(const data::Sample& sample, const data::Sample& prompt,
       static_cast<int64_t>(tokenizer.encode(reference).size()));
 }
 
-/// Indices in `prompts` of parts of at most `most`
-/// positions, including padding; 0: one part.
+/// Indices in `prompts` of parts of at most `most` positions, including padding; 0: one part.
 std::vector<size_t> part_starts(const std::vector<data::Sample>& prompts, int64_t most) {
   std::vector<size_t> starts;
   int64_t longest = 0;

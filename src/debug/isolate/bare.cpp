@@ -200,8 +200,7 @@ void refuse_taken(const std::string& dir) {
          "delete it, or choose another output_dir with --set");
 }
 
-/// Compares an unusual setting with the loss's
-/// fall without it; null: with adapters only.
+/// Compares an unusual setting with the loss's fall without it; null: with adapters only.
 void try_odd(BareTrials& trials, const Recipe& without, const Recipe& with, const BareTrial* core,
              BareTrial& trial) {
   BareTrial alone{.part = "the adapters alone"};

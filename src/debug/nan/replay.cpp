@@ -24,8 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The incident's copy of the recipe. Its
-/// output_dir is not written to and need not exist.
+/// The incident's copy of the recipe. Its output_dir is not written to and need not exist.
 recipe::Recipe read_recipe_copy(const std::string& dir, const Incident& incident) {
   const std::string path = dir + "/recipe.yaml";
   const std::string text = io::read_file(path);

@@ -14,8 +14,7 @@
 namespace lft::debug {
 namespace {
 
-/// A step's fields in causal order, and the meaning
-/// of a difference whose first field it is.
+/// A step's fields in causal order, and the meaning of a difference whose first field it is.
 struct StepField {
   const char* name;
   Parting parting;

@@ -74,8 +74,7 @@ void GraphCache::drop_graphs() {
   graphs_ = 0;
 }
 
-/// An out-of-memory error drops one graph;
-/// any other error may affect all of them.
+/// An out-of-memory error drops one graph; any other error may affect all of them.
 void GraphCache::give_up(const std::string& key, Known& known, const Fault& fault) {
   if (fault.memory) {
     known.refused = true;

@@ -82,8 +82,7 @@ void check_reached(const std::vector<lora::TrainedModule>& modules,
 
 bool is_zero(const at::Tensor& tensor) { return !tensor.any().item<bool>(); }
 
-/// Whether the module will change. An adapter's A
-/// has no gradient while B is zero, and vice versa.
+/// Whether the module will change. An adapter's A has no gradient while B is zero, and vice versa.
 bool is_alive(const lora::TrainedModule& module, const std::vector<lora::Trainable>& trainables,
               const std::vector<double>& norms) {
   if (!module.adapter()) {

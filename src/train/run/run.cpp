@@ -78,8 +78,7 @@ void copy_tensor(const checkpoint::Checkpoint& checkpoint,
   to.copy_(found->second);
 }
 
-/// The content of a checkpoint's state.json in
-/// addition to its tensors; restore_state() reads it.
+/// The content of a checkpoint's state.json in addition to its tensors; restore_state() reads it.
 io::Json saved_state(Run& run, uint64_t metrics_bytes) {
   io::Json saved = run.state;
   saved.update(
