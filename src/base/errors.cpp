@@ -7,7 +7,7 @@
 namespace lft {
 namespace {
 
-/// Length of the valid UTF-8 sequence at the front, 0 when there is none. *code is its code point.
+/// Length of the valid UTF-8 sequence at the front, 0 if there is none. *code is its code point.
 size_t utf8_length(std::string_view text, uint32_t* code) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -26,7 +26,7 @@ size_t utf8_length(std::string_view text, uint32_t* code) {
   return *code < lowest || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000) ? 0 : length;
 }
 
-/// C1 controls, line separators and the marks that reorder what a terminal shows.
+/// C1 controls, line separators and marks that change a terminal's text direction.
 bool is_invisible_control(uint32_t code) {
   return (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 || code == 0x200e ||
          code == 0x200f || (code >= 0x202a && code <= 0x202e) ||

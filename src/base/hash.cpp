@@ -79,11 +79,11 @@ uint64_t placed_digest(const void* data, uint64_t bytes, uint64_t offset) {
 
 uint64_t permuted(uint64_t index, uint64_t size, uint64_t key) {
   constexpr int kRounds = 6;
-  int half = 0;  // bits of each side
+  int half = 0;  // bits of each half
   while (half < 31 && (uint64_t{1} << (2 * half)) < size) ++half;
   if ((uint64_t{1} << (2 * half)) < size) half = 32;
   const uint64_t mask = (uint64_t{1} << half) - 1;
-  const auto mixed = [](uint64_t value) {  // splitmix64's
+  const auto mixed = [](uint64_t value) {  // splitmix64
     value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
     value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
     return value ^ (value >> 31);

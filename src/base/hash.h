@@ -26,9 +26,9 @@ std::string sha256(std::string_view bytes);
 /// Streams the file. kInput if it is missing, not a regular file or unreadable.
 std::string sha256_file(const std::string& path);
 
-/// The digest of a part of some bytes; `offset`, its place, is a multiple of 8. The sum of the
-/// digests of all parts is the digest of the whole, for any partition and order. A change of one
-/// 8-byte word always changes it, but it is not cryptographic. It runs at memory speed.
+/// The digest of a part of some bytes at `offset`, a multiple of 8. The sum of the digests of all
+/// parts is the digest of the whole, for any partition and order. A change of one 8-byte word
+/// always changes it, but it is not cryptographic. It runs at memory speed.
 uint64_t placed_digest(const void* data, uint64_t bytes, uint64_t offset);
 
 /// A keyed permutation of [0, size) without a table: returns the place of `index`. size is at least

@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMaxLine = 4000;
 constexpr char kClearLine[] = "\r\x1b[K";
 
-/// There is one terminal, and this is its state.
+/// The state of the terminal.
 struct Status {
   std::mutex mutex;
   std::atomic<bool> quiet = false;

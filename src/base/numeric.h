@@ -4,7 +4,7 @@
 
 namespace lft {
 
-/// The mean of the middle two of an even count; 0 of no values.
+/// The mean of the middle two for an even count; 0 for no values.
 double median(std::vector<double> values);
 
 }  // namespace lft

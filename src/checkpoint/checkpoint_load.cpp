@@ -21,7 +21,7 @@ std::string one_line(const Error& error) {
   return line + " (" + info.where.substr(info.where.rfind('/') + 1) + ")";
 }
 
-/// The sizes of its files, and when MANIFEST was written.
+/// Sets the sizes of its files, and the time of MANIFEST.
 void measure(CheckpointStatus& status) {
   for (const char* name : {kTrainables, kOptimizer, kState, kRecipe, kManifest}) {
     struct stat file {};

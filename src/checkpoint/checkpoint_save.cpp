@@ -15,7 +15,7 @@
 namespace lft::checkpoint {
 namespace {
 
-/// What `read` (read_manifest, verify_step) gives, or nothing where it throws.
+/// The result of `read` (read_manifest, verify_step), or nothing if it throws.
 std::optional<Manifest> manifest_of(const std::string& step_path,
                                     Manifest (*read)(const std::string&)) {
   try {
@@ -29,13 +29,13 @@ bool verifies(const std::string& step_path) {
   return manifest_of(step_path, verify_step).has_value();
 }
 
-/// What this build cannot judge is not its to delete.
+/// Steps that this build cannot read are not deleted.
 bool is_newer_format(const std::string& step_path) {
   const std::optional<Manifest> manifest = manifest_of(step_path, read_manifest);
   return manifest && manifest->version > kManifestVersion;
 }
 
-/// Clean-up while another error is under way: its own failure must not hide that one.
+/// Clean-up while another error is being handled: its own failure must not hide that error.
 void quietly(const std::string& path, const std::function<void()>& clean) {
   try {
     clean();
@@ -78,7 +78,7 @@ ManifestFile write_tensors(const std::string& dir, const std::string& name,
   return {name, io::FileHandle::open_to_read(path).size(), hash};
 }
 
-/// Every file and the directory itself on the disk, MANIFEST last.
+/// Flushes every file and the directory to disk, MANIFEST last.
 Manifest write_step(const std::string& dir, const Checkpoint& checkpoint) {
   const std::string state = exact_json_text(checkpoint.state, kState);
   io::make_dirs(dir);
@@ -95,8 +95,8 @@ Manifest write_step(const std::string& dir, const Checkpoint& checkpoint) {
   return manifest;
 }
 
-/// Out of sight at once and for good, then deleted: a crash in between leaves a name that nothing
-/// trusts.
+/// Renames the directory first, then deletes it: a crash in between leaves a name that is never
+/// trusted.
 void retire(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string dead = path.substr(0, slash) + "/.dead-" + path.substr(slash + 1);
@@ -104,8 +104,8 @@ void retire(const std::string& path) {
   io::remove_tree(dead);
 }
 
-/// Frees the name `path` for its successor. One that verifies goes on standing for its step, under
-/// the name with a ~.
+/// Frees the name `path` for its successor. A step that verifies remains valid under the name with
+/// a ~.
 void displace(const std::string& path) {
   const std::string aside = path + "~";
   if (!verifies(path)) return retire(path);
@@ -119,7 +119,7 @@ bool holds_the_same(const std::string& path, const Manifest& fresh) {
          held->environment == fresh.environment;
 }
 
-/// From a complete temporary directory to the step that load trusts.
+/// Renames a complete temporary directory to a step that is trusted on load.
 void commit(const std::string& temporary, const std::string& path, const Manifest& fresh) {
   if (holds_the_same(path, fresh)) return io::remove_tree(temporary);
   if (entry_exists(path)) displace(path);
@@ -135,8 +135,8 @@ void commit(const std::string& temporary, const std::string& path, const Manifes
   }
 }
 
-/// Those that must go, broken ones first. The step just saved was verified; every other one is read
-/// before it counts. Step 0, with which the run began, is kept in addition to the newest.
+/// The steps to delete, broken ones first. The step just saved was verified; every other one is
+/// read before it counts. Step 0, the start of the run, is kept besides the newest.
 std::vector<std::string> superseded(const std::string& dir, int64_t saved, int64_t keep) {
   std::vector<std::string> broken, old;
   int64_t kept = 0, last_kept = -1;

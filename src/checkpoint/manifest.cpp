@@ -24,7 +24,7 @@ constexpr size_t kHashLength = 64, kTail = sizeof kMark - 1 + kHashLength + 1;
          "resume from another step, or restore this one");
 }
 
-/// A read that fails means that the checkpoint cannot be used, whatever the reason.
+/// Any read failure means that the checkpoint cannot be used.
 template <class Body>
 auto as_checkpoint(Body body) {
   try {
@@ -36,7 +36,7 @@ auto as_checkpoint(Body body) {
   }
 }
 
-/// The JSON part, after its hash was found to be the one of the last line.
+/// The JSON part, after its hash was compared with the last line.
 std::string checked_json(const std::string& path, const std::string& text) {
   if (text.size() < kTail || text.back() != '\n' ||
       text.compare(text.size() - kTail, sizeof kMark - 1, kMark) != 0) {

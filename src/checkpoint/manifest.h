@@ -24,7 +24,7 @@ struct ManifestFile {
 
 struct Manifest {
   int64_t version = kManifestVersion;
-  std::string lft = {};  // that wrote it
+  std::string lft = {};  // the version that wrote it
   std::string run_id = {};
   int64_t step = 0;
   io::Json identity = io::Json::object(), environment = io::Json::object();
@@ -32,20 +32,20 @@ struct Manifest {
       {};  // the four, in the order above; the recipe's hash is its file's
 };
 
-/// The whole file: JSON, then the line "sha256 <hex of everything before this line>". `lft` and
+/// The complete file: JSON, then the line "sha256 <hex of everything before this line>". `lft` and
 /// `version` are those of this build.
 std::string manifest_text(const Manifest& manifest);
 
-/// kCheckpoint when MANIFEST is missing, damaged or not one of ours. Of a newer version nothing but
-/// `version` and `lft` is read.
+/// kCheckpoint if MANIFEST is missing, damaged or not one of lft's. For a newer version only
+/// `version` and `lft` are read.
 Manifest read_manifest(const std::string& step_path);
 
-/// Reads the manifest and every file that it names. kCheckpoint: one of them is damaged or missing,
-/// a newer lft wrote it, or it holds another step than its directory is named for.
+/// Reads the manifest and every file in it. kCheckpoint: one of them is damaged or missing, a newer
+/// lft wrote it, or its step differs from its directory's name.
 Manifest verify_step(const std::string& step_path);
 
-/// JSON text that reads back to the same value; kInternal naming `what` where it would not (NaN,
-/// invalid UTF-8, nested too deeply).
+/// JSON text that reads back to the same value; kInternal with `what` if it would not (NaN, invalid
+/// UTF-8, nested too deeply).
 std::string exact_json_text(const io::Json& json, const std::string& what);
 
 }  // namespace lft::checkpoint

@@ -1,20 +1,20 @@
-// One run at a time in an output directory: a lock that the kernel drops when its owner dies,
-// however it dies.
+// One run at a time in an output directory: a lock that the kernel releases whenever its owner
+// dies.
 #pragma once
 #include <string>
 #include <utility>
 
 namespace lft::checkpoint {
 
-/// kUsage as RunLock's where another process holds the lock of `output_dir`; writes nothing.
+/// kUsage as in RunLock if another process has the lock of `output_dir`; writes nothing.
 void refuse_locked(const std::string& output_dir);
 
 class RunLock {
  public:
-  /// Locks <output_dir>/.lock, which says who holds it; the directory must be there. Take it after
-  /// the last fork: a child that outlives the run would continue to hold it. kUsage naming process,
-  /// host and time of the run that holds it; kResource where the directory is missing or not
-  /// writable. A file system without locks is a warning.
+  /// Locks <output_dir>/.lock, which contains its owner; the directory must exist. Create it after
+  /// the last fork: a child that outlives the run would keep the lock. kUsage with process, host
+  /// and time of the run that has it; kResource if the directory is missing or not writable. A file
+  /// system without locks is a warning.
   explicit RunLock(const std::string& output_dir);
   RunLock(RunLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   RunLock& operator=(RunLock&& other) noexcept {

@@ -9,10 +9,10 @@
 namespace lft::checkpoint {
 namespace {
 
-constexpr int64_t kMostCount = int64_t{1} << 53;  // a double tells each from the next
+constexpr int64_t kMostCount = int64_t{1} << 53;  // integers up to here are exact in a double
 constexpr size_t kBitsDigits = 16;                // of a float64 in hexadecimal
 
-/// An object of the file. Fields that it lacks are none of its faults.
+/// An object of the file. Missing fields are not errors.
 class StateFields {
  public:
   StateFields(const io::Json& object, std::string prefix, const std::string& file)
@@ -59,13 +59,13 @@ class StateFields {
              });
     });
   }
-  /// body(fields of the object), where there is one.
+  /// Calls body(fields of the object) if it exists.
   template <typename Body>
   void object(const std::string& key, Body body) const {
     const auto found = object_.find(key);
     if (found != object_.end()) body(StateFields(*found, prefix_ + key + ".", file_));
   }
-  /// body(fields, key) for each of its keys.
+  /// Calls body(fields, key) for each of its keys.
   template <typename Body>
   void each(Body body) const {
     for (const auto& item : object_.items()) body(*this, item.key());
@@ -131,7 +131,7 @@ void check_norms(const StateFields& norms) {
 }  // namespace
 
 void check_saved_state(const io::Json& state, int64_t step, const std::string& file) {
-  if (state.is_null()) return;  // of a checkpoint of nothing
+  if (state.is_null()) return;  // for a checkpoint without state
   const StateFields fields(state, "", file);
   fields.whole("step", step, step);
   for (const char* key : {"scheduled", "skips_in_row", "recompute", "tokens", "metrics_bytes"})

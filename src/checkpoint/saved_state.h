@@ -1,5 +1,5 @@
-// What state.json of a checkpoint may say. Its fields are the trainer's; here they are checked once
-// for all that read them.
+// Validates a checkpoint's state.json. The fields are defined by the trainer and checked here for
+// all readers.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace lft::checkpoint {
 
-/// kCheckpoint, naming the field, where one that is there has another type than the trainer's or a
-/// value that none ever has, or where the state is of another step than `step`. Who needs a field
-/// says itself that it is missing.
+/// kCheckpoint with the field's name if an existing one has another type than the trainer's or an
+/// impossible value, or if the state is of another step than `step`. Missing fields are reported by
+/// their readers.
 void check_saved_state(const io::Json& state, int64_t step, const std::string& file);
 
 }  // namespace lft::checkpoint

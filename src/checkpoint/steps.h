@@ -1,4 +1,4 @@
-// The directories of a run's checkpoints: their names, and which are there. For this folder.
+// Names and listing of a run's checkpoint directories. For this folder.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -7,8 +7,8 @@
 
 namespace lft::checkpoint {
 
-/// "step-7" is step 7. "step-7~" is too: the one that gives way while its successor is committed,
-/// good until then.
+/// "step-7" is step 7. "step-7~" is, too: it is replaced while its successor is committed, and
+/// valid until then.
 std::string step_name(int64_t step);
 std::optional<int64_t> step_of(const std::string& name);
 
@@ -19,15 +19,15 @@ struct StepDir {
 };
 struct StepDirs {
   std::vector<StepDir> steps;          // newest first, a displaced one after its successor
-  std::vector<std::string> others;     // paths that begin with "step-" and are no step
+  std::vector<std::string> others;     // paths that begin with "step-" but are not steps
   std::vector<std::string> leftovers;  // .tmp-* and .dead-* of runs that were killed; never trusted
 };
-/// Nothing where `dir` is not there. kCheckpoint where it cannot be read.
+/// Empty if `dir` does not exist. kCheckpoint if it cannot be read.
 StepDirs find_steps(const std::string& dir);
 
-/// Whether the name is taken, by whatever, also by a symlink that points nowhere.
+/// Whether an entry of any kind has the name, including a dangling symlink.
 bool entry_exists(const std::string& path);
-/// `dir` from the root on, without a trailing slash.
+/// The absolute path of `dir`, without a trailing slash.
 std::string rooted_dir(const std::string& dir);
 
 }  // namespace lft::checkpoint

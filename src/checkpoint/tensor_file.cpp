@@ -12,7 +12,7 @@ namespace {
 
 at::Tensor on_host(const at::Tensor& tensor) { return tensor.detach().to(at::kCPU).contiguous(); }
 
-/// What the writer puts before the tensors.
+/// The bytes that the writer puts before the tensors.
 std::string written_header(const std::string& path, const io::SafetensorsWriter& writer) {
   const io::FileHandle file = io::FileHandle::open_to_read(path);
   std::string header(writer.order().empty() ? file.size() : writer.order().front().offset, '\0');
@@ -24,7 +24,7 @@ std::string written_header(const std::string& path, const io::SafetensorsWriter&
 
 void refuse_non_finite_tensors(const TensorMap& tensors) {
   for (const auto& [name, tensor] : tensors) {
-    if (!at::isFloatingType(tensor.scalar_type())) continue;  // 8-bit codes
+    if (!at::isFloatingType(tensor.scalar_type())) continue;  // 8-bit quantized values
     const at::Tensor host = on_host(tensor);
     const int64_t index = hf::first_non_finite(host);
     if (index < 0) continue;

@@ -1,5 +1,5 @@
-// A checkpoint's tensors as a safetensors file, hashed as they are written: what the disk holds is
-// compared with what was meant. For this folder and the incidents.
+// A checkpoint's tensors as a safetensors file, hashed while they are written, so that the file on
+// disk can be compared with the source. For this folder and the incidents.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,9 +10,9 @@ namespace lft::checkpoint {
 
 using TensorMap = std::map<std::string, at::Tensor>;
 
-/// kNumeric naming the first tensor with a NaN or an infinity.
+/// kNumeric with the first tensor that has a NaN or an infinity.
 void refuse_non_finite_tensors(const TensorMap& tensors);
-/// Writes and fsyncs the file. Returns the sha256 of the bytes that it should hold.
+/// Writes and fsyncs the file. Returns the sha256 of its expected bytes.
 std::string write_tensor_file(const std::string& path, const TensorMap& tensors);
 TensorMap read_tensor_file(const std::string& path);
 

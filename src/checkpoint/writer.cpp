@@ -15,9 +15,9 @@
 namespace lft::checkpoint {
 namespace {
 
-/// A copy that nobody else writes to, where the tensor lives: on a GPU a moment's work, so that the
-/// next step need not wait for the way to the host. Where a GPU has no memory for it, the copy lies
-/// on the host and is waited for.
+/// A copy on the tensor's device that is not written by others: fast on a GPU, so that the next
+/// step does not wait for the transfer to the host. If the GPU has no memory for it, the copy is
+/// made on the host synchronously.
 at::Tensor copy_of(const at::Tensor& tensor) {
   try {
     return tensor.clone();
@@ -37,8 +37,8 @@ at::Device device_of(const Checkpoint& checkpoint) {
                                        : checkpoint.trainables.begin()->second.device();
 }
 
-/// A stream in addition to the training stream, which waits until the copies of detach_from_run()
-/// are made. None on a CPU.
+/// A stream besides the training stream, which waits until the copies of detach_from_run() are
+/// complete. None on a CPU.
 class SideStream {
  public:
   explicit SideStream(std::optional<c10::Stream> stream) : stream_(stream) {
@@ -46,8 +46,8 @@ class SideStream {
     made_.emplace(stream_->device_type());
     made_->record(c10::impl::VirtualGuardImpl(stream_->device_type()).getStream(stream_->device()));
   }
-  /// First in the thread that copies: it begins on device 0, where its first call would create a
-  /// context.
+  /// Call it first in the copying thread: a thread starts on device 0, where its first call would
+  /// create a context.
   void enter() const {
     if (stream_) c10::impl::VirtualGuardImpl(stream_->device_type()).setDevice(stream_->device());
   }

@@ -38,7 +38,7 @@ class ChatInput {
 
   const std::vector<std::string> commands_;
   const bool terminal_;
-  EditLine* editor_ = nullptr;  // where lines are edited
+  EditLine* editor_ = nullptr;  // for edited lines
   History* history_ = nullptr;
   std::string history_file_;  // empty: no history
   bool cancelled_ = false;

@@ -45,8 +45,8 @@ std::vector<std::string> with_help(std::vector<std::string> arguments) {
   return arguments;
 }
 
-/// The recipe's field that an option is named after ("--learning_rate", "lora.rank=8"), by lft's
-/// name or another tool's; empty: none.
+/// The recipe's field with the name of an option ("--learning_rate", "lora.rank=8"), by lft's name
+/// or another tool's; empty: none.
 std::string field_of(const std::string& argument) {
   const std::string name = argument.substr(0, argument.find('='))
                                .substr(std::min(argument.find_first_not_of('-'), argument.size()));
@@ -58,7 +58,7 @@ std::string field_of(const std::string& argument) {
   return "";
 }
 
-/// The advice for arguments that a command with a recipe does not have.
+/// The advice for unknown arguments of a command with a recipe.
 std::string set_instead(const CLI::App& app) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
@@ -139,7 +139,7 @@ Option& Option::range(int64_t low, int64_t high) {
 }
 
 Option& Option::real_range(double low, double high) {
-  const auto number = [](const std::string& text) {  // CLI::Range takes NaN.
+  const auto number = [](const std::string& text) {  // CLI::Range accepts NaN.
     return std::isnan(std::strtod(text.c_str(), nullptr)) ? "not a number" : "";
   };
   option_->check(CLI::Range(low, high))->check(CLI::Validator(number, ""));

@@ -21,13 +21,13 @@ class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
   Option& required();
-  /// --help shows the value that the target has now.
+  /// --help shows the current value of the target.
   Option& show_default();
   /// The range includes both ends. A NaN is out of range.
   Option& range(int64_t low, int64_t high);
   Option& real_range(double low, double high);
   Option& positive();
-  /// The value is replaced by `meant(value)`; if it changes, a line on stderr says so.
+  /// The value is replaced by `meant(value)`; if it changes, a line on stderr reports it.
   Option& meaning(std::string (*meant)(const std::string&));
   /// For a list: each occurrence of the option takes one value instead of all that follow.
   Option& one_each();
@@ -86,7 +86,7 @@ struct CommandText;  // src/cli/command_text.h
 /// The declarations of lft and all its commands.
 CommandText describe_commands(void (*add_commands)(Command&));
 
-/// Lines of a result, as print_line() of src/base/log.h.
+/// Prints the lines of a result with print_line() of src/base/log.h.
 void print_lines(const std::vector<std::string>& lines);
 
 /// Exits with 130 (Ctrl-C) or 75 after a signal; no output file has been replaced then.

@@ -23,11 +23,11 @@ namespace {
 
 struct EvalCommand {
   InferOptions infer;
-  RecipeArgs recipe;                          // its path is empty where none was given
-  std::string data, image_root, out, metric;  // metric: empty: what the recipe keeps the best by
+  RecipeArgs recipe;                          // its path is empty if none was given
+  std::string data, image_root, out, metric;  // metric: empty: the recipe's keep_best metric
   DecodeOptions decode;
-  std::vector<recipe::Source> held_out = {};  // instead of data: of these rows a share
-  double share = 0;  // of the rows, held out by this seed: a recipe's data.eval_share
+  std::vector<recipe::Source> held_out = {};  // instead of data: a share of these rows
+  double share = 0;  // share held out with this seed: a recipe's data.eval_share
   uint64_t seed = 0;
 };
 

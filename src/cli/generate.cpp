@@ -24,7 +24,7 @@
 namespace lft::cli {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD: bytes of a character miss
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD: an incomplete character
 
 struct GenerateCommand {
   InferOptions infer;

@@ -23,7 +23,7 @@ struct InferOptions {
   /// Settings in `asked` have precedence, then those that the adapter or the model's directory
   /// records, then those of the recipe, then the model's defaults.
   family::InputSettings asked, of_recipe;
-  /// Storage and compute dtype: fp32, bf16, fp16. Empty: fp32 on a CPU, on a GPU as
+  /// Storage and compute dtype: fp32, bf16, fp16. Empty: fp32 on a CPU, on a GPU like
   /// precision.compute: auto.
   std::string dtype;
   int64_t max_tokens = 2048;  // lowered to the model's positions
@@ -34,7 +34,7 @@ struct InferOptions {
 /// --dtype; returns --model, for a command that requires it.
 Option add_infer_options(Command& command, InferOptions& options);
 
-/// How answers are decoded.
+/// Decoding settings of answers.
 struct DecodeOptions {
   infer::GenerateOptions generate;
   std::vector<std::string> stop;

@@ -77,7 +77,7 @@ std::vector<int64_t> kept_columns(const family::Batch& batch, int64_t image_toke
   std::vector<int64_t> columns;
   for (int64_t column = 0, seen = 0; column < ids.numel(); ++column) {
     if (is_image[column].item<bool>()) {
-      const int64_t at = seen++ * kImagePositions;  // one whenever it passes a multiple of of_image
+      const int64_t at = seen++ * kImagePositions;  // one for every multiple of of_image
       if (of_image > kImagePositions && at % of_image >= kImagePositions) continue;
     }
     columns.push_back(column);
@@ -85,7 +85,7 @@ std::vector<int64_t> kept_columns(const family::Batch& batch, int64_t image_toke
   return columns;
 }
 
-/// The input in these columns only. Rotary angles stay within as many positions.
+/// The input in these columns only. Rotary angles stay within the same number of positions.
 llama::DecoderInput thinned(const llama::DecoderInput& input, const std::vector<int64_t>& columns) {
   const at::Device device = input.embeds_btd.device();
   const at::Tensor kept = at::tensor(columns, at::kLong), on_device = kept.to(device);

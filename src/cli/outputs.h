@@ -15,7 +15,7 @@ struct Inputs {
 };
 Inputs inputs_of(const std::string& recipe_file, const recipe::Recipe& recipe);
 
-/// Throws kUsage where `path`, given as `option`, is one of the inputs or lies in one.
+/// Throws kUsage if `path`, given as `option`, is one of the inputs or inside one.
 void refuse_input(const std::string& option, const std::string& path, const Inputs& inputs);
 
 }  // namespace lft::cli

@@ -1,4 +1,4 @@
-// lft preview: the first samples as training will see them.
+// lft preview: the first samples in the form used by training.
 #include "src/debug/data/preview.h"
 
 #include <unistd.h>

@@ -87,7 +87,7 @@ StorePtr open_store(const Place& place, std::chrono::milliseconds patience) {
   options.isServer = place.rank == 0 && !place.agent_store;
   options.waitWorkers = false;
   options.timeout = patience;
-  options.useLibUV = false;    // the one that takes a socket
+  options.useLibUV = false;    // the implementation that accepts a socket
   FLAGS_caffe2_log_level = 3;  // its messages arrive as exceptions, too
   try {
     if (!options.isServer) wait_for_store(place, patience);

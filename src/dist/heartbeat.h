@@ -1,5 +1,5 @@
-// Signs of life of a process, written into the run's store twice a second by a separate thread:
-// a process that waits in vain reads them to name the one that has ended. Ends no process.
+// Heartbeats of a process, written into the run's store twice a second by a separate thread: a
+// waiting process reads them to identify one that has ended. Ends no process.
 #pragma once
 #include <c10/util/intrusive_ptr.h>
 
@@ -19,7 +19,7 @@ namespace lft::dist {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-/// The newest sign of a process.
+/// The latest heartbeat of a process.
 struct Beat {
   int64_t count = 0;
   bool waits = false;  // for the others
@@ -28,7 +28,7 @@ struct Beat {
 
 class Heartbeat {
  public:
-  /// `store`: a separate connection. The first sign is written before it returns.
+  /// `store`: a separate connection. The first heartbeat is written before it returns.
   Heartbeat(StorePtr store, int64_t rank);
   ~Heartbeat();  // waits for the thread
   Heartbeat(const Heartbeat&) = delete;
@@ -49,7 +49,7 @@ class Heartbeat {
 
 constexpr int64_t kBeatMilliseconds = 500;
 
-/// The newest sign of a process that has given one.
+/// The latest heartbeat of a process that has sent one.
 Beat read_beat(c10d::Store& store, int64_t rank);
 
 }  // namespace lft::dist

@@ -24,9 +24,9 @@ namespace lft::dist {
 namespace {
 
 constexpr useconds_t kLookEvery = 10'000;  // microseconds
-constexpr int64_t kLastLooks = 1000;       // given to a process that outlives rank 0
+constexpr int64_t kLastLooks = 1000;       // granted to a process that outlives rank 0
 
-/// A port of the loopback that is free now.
+/// A free port of the loopback.
 int free_port() {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};

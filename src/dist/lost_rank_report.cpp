@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// The time in which a living process gives a sign, even on a busy machine.
+/// The time in which a living process sends a heartbeat, even on a busy machine.
 constexpr milliseconds kSilence{1500};
 constexpr milliseconds kPause{100};
 constexpr const char *kVerdict = "verdict", *kFirstComes = "first comes";
@@ -26,7 +26,7 @@ constexpr const char *kVerdict = "verdict", *kFirstComes = "first comes";
 std::string note_key(int64_t rank) { return "left/" + std::to_string(rank); }
 std::string heard_key(int64_t rank) { return "heard/" + std::to_string(rank); }
 
-/// Where a process was last seen, for a message.
+/// The last known phase of a process, for a message.
 std::string seen(const Failure& failure, int64_t rank, const Beat& beat) {
   return "rank " + std::to_string(rank) + " on " + failure.hosts[static_cast<size_t>(rank)] +
          (beat.phase.empty() ? "" : ", last seen in " + beat.phase);
@@ -45,7 +45,7 @@ ErrorInfo describe(const Failure& failure, const std::vector<std::string>& who, 
   return info;
 }
 
-/// The signs of life of all other processes.
+/// The heartbeats of all other processes.
 std::vector<Beat> read_beats(c10d::Store& store, const Failure& failure) {
   std::vector<Beat> beats(failure.hosts.size());
   for (size_t rank = 0; rank < beats.size(); ++rank) {
@@ -145,7 +145,7 @@ Finding find_lost(StorePtr store, const Failure& failure) {
   if (finding.wait_for(milliseconds(0)) == std::future_status::ready) {
     try {
       return finding.get();
-    } catch (const std::exception&) {  // the process that kept the store has ended
+    } catch (const std::exception&) {  // the process that ran the store has ended
     }
   }
   if (failure.rank == 0) return {.info = describe(failure, {}, /*silent=*/false), .speaks = true};
@@ -171,7 +171,7 @@ void wait_until_heard(StorePtr store, const Failure& failure, milliseconds patie
         }
         before = after;
       }
-    } catch (const std::exception&) {  // no process is left that could read it
+    } catch (const std::exception&) {  // no process is left to read it
     }
     done->set_value();
   }).detach();

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kMostRanks = 65536, kPort = 29500;
 constexpr int64_t kFirstPort = 15000, kPorts = 10000;  // below the system's ephemeral ports
 
-/// The three variables by which a launcher gives a process its rank.
+/// The three variables in which a launcher passes a process its rank.
 struct Starter {
   const char *name, *rank, *ranks, *local;
 };
@@ -45,13 +45,13 @@ std::string said(const Starter& starter, const Place& place) {
          std::to_string(place.ranks);
 }
 
-/// Nothing when the launcher's variables are unset.
+/// The place by the launcher's variables; nothing if they are unset.
 std::optional<Place> place_by(const Starter& starter, const Environment& environment) {
   const std::optional<int64_t> rank = number(environment, starter.rank, kMostRanks - 1),
                                ranks = number(environment, starter.ranks, kMostRanks),
                                local = number(environment, starter.local, kMostRanks - 1);
   if (!rank && !ranks) return std::nullopt;
-  // A batch script has SLURM_NTASKS and no process number; so has a shell of salloc.
+  // A batch script has SLURM_NTASKS but no process number; the same applies to a salloc shell.
   if (!rank && &starter != &kTorch) return std::nullopt;
   if (!rank || !ranks) {
     refuse(ErrorKind::kUsage, std::string("the variables of ") + starter.name + " are incomplete",
@@ -78,8 +78,8 @@ void require_agreement(const Starter& one, const Place& place, const Starter& tw
          "one place", kNext);
 }
 
-/// The meeting point without MASTER_ADDR: a port of `host`, derived from a number that all
-/// processes of the job know.
+/// The rendezvous without MASTER_ADDR: a port of `host`, derived from a number that all processes
+/// of the job know.
 void meet(Place& place, const Environment& environment, const std::string& host, uint64_t job) {
   if (place.alone()) return;
   place.address = environment("MASTER_ADDR").value_or(host);
@@ -135,7 +135,7 @@ Place read_place(const Environment& environment) {
   if (torch && slurm) require_agreement(kTorch, *torch, kSlurm, *slurm);
   if (torch && mpi) require_agreement(kTorch, *torch, kMpi, *mpi);
   if (torch) return torch_place(*torch, environment);
-  // mpirun within an allocation: its processes are SLURM's only where srun started them.
+  // mpirun within an allocation: its processes are SLURM's only if srun started them.
   if (mpi) return mpi_place(*mpi, environment);
   return slurm ? slurm_place(*slurm, environment) : Place{};
 }

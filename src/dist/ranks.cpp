@@ -26,7 +26,7 @@ namespace {
 
 std::atomic<bool> broken = false;
 
-/// The head of every message; a short text fits into it.
+/// The header of every message; includes a short text.
 struct Frame {
   static constexpr size_t kBytes = 1024;
   uint8_t error = 0;
@@ -71,7 +71,7 @@ std::string words_of(const std::exception& error) {
 
 std::string host_key(int64_t rank) { return "host/" + std::to_string(rank); }
 
-/// Waits until every process has registered. kResource naming those that have not.
+/// Waits until every process has registered. kResource with those that have not.
 void wait_for_all(c10d::Store& store, const Place& place, std::chrono::milliseconds patience) {
   const auto end = std::chrono::steady_clock::now() + patience;
   while (true) {
@@ -156,7 +156,7 @@ Ranks::~Ranks() {
   State& state = *state_;
   if (first() && !state.place.agent_store && state.failure)
     wait_until_heard(state.store, *state.failure, state.timeout);
-  (void)state_.release();  // its threads may wait for ever
+  (void)state_.release();  // its threads may wait forever
 }
 
 int64_t Ranks::rank() const { return state_ ? state_->place.rank : 0; }
@@ -326,7 +326,7 @@ void Ranks::leave() {
     constexpr int kMostPauses = 500;
     for (int i = 0; first() && i < kMostPauses && state.store->add(key, 0) < size(); ++i)
       usleep(10'000);
-  } catch (const std::exception&) {  // the other side has left already
+  } catch (const std::exception&) {  // the other side has already left
   }
 }
 

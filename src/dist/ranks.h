@@ -1,6 +1,6 @@
-// The processes of a run as one of them sees them: their messages to each other, and what happens
-// when one of them fails, is lost or stops. Knows no model and no step. In a run of one process
-// (alone()) every call returns at once.
+// The processes of a run from the view of one of them: messages, and handling of a process that
+// fails, is lost or stops. Independent of model and steps. In a run with one process (alone())
+// every call returns immediately.
 //
 // All processes make the same calls in the same order. An exchange carries an error instead of the
 // message: so an error of one process is the error of all at their next exchange. Only one thread
@@ -19,8 +19,8 @@
 
 namespace lft::dist {
 
-/// A process has ended, or has not answered in time. The error names it and the place where it was
-/// last seen.
+/// A process has ended, or has not answered in time. The error contains its rank and last known
+/// phase.
 class RankLost : public Error {
  public:
   explicit RankLost(ErrorInfo info) : Error(ErrorKind::kResource, std::move(info)) {}
@@ -28,9 +28,9 @@ class RankLost : public Error {
 
 class Ranks {
  public:
-  /// Waits for all processes of `place` (more than one), at most for `patience`: kResource naming
-  /// those that did not join. Rank 0 keeps the store by which they find each other, unless
-  /// torchrun's agent does.
+  /// Waits for all processes of `place` (more than one), at most for `patience`: kResource with
+  /// those that did not join. Rank 0 runs the store for the rendezvous, unless torchrun's agent
+  /// does.
   Ranks(const Place& place, std::chrono::milliseconds patience);
   ~Ranks();
   Ranks(const Ranks&) = delete;
@@ -39,21 +39,21 @@ class Ranks {
   int64_t size() const;
   bool alone() const { return size() == 1; }
   bool first() const { return rank() == 0; }
-  /// How long an exchange waits for the others.
+  /// The timeout of an exchange.
   void set_timeout(std::chrono::milliseconds timeout);
-  /// Names what this process does from now on, for messages about where it was last seen.
+  /// Sets the current phase of this process, for messages about where it was last seen.
   void at(const std::string& phase);
 
   /// Every process's text, by rank. Throws the error of the first process that has one; RankLost.
   std::vector<std::string> exchange(const std::string& mine);
   /// Rank 0's text.
   std::string from_first(const std::string& text);
-  /// Tells the others that this process has failed, instead of its next exchange. The error
-  /// that all processes end with is that of the first one that has any; an earlier one stays.
+  /// Reports to the others that this process has failed, in place of its next exchange. All
+  /// processes end with the error of the first one that has any; an earlier one is kept.
   Error failed(const Error& own);
 
-  /// From now on tensors of a GPU `device` are exchanged by NCCL. Does nothing on a CPU. kResource
-  /// when this build or machine has no NCCL.
+  /// Exchanges tensors of a GPU `device` by NCCL from now on. Does nothing on a CPU. kResource if
+  /// this build or machine has no NCCL.
   void open_data_group(at::Device device);
   /// Replaces the bytes of a contiguous tensor by rank 0's, on any device.
   void broadcast(at::Tensor tensor);
@@ -61,10 +61,10 @@ class Ranks {
   /// bits in all processes. Transfers as many bytes as a ring.
   void sum(at::Tensor flat);
 
-  /// Called before the last exchange, while rank 0 works alone: RankLost in the others when it has
-  /// given no sign of life for as long as an exchange waits.
+  /// Called before the last exchange, while only rank 0 works: RankLost in the others if it has
+  /// sent no heartbeat for the timeout of an exchange.
   void await_first();
-  /// Called after the last exchange: rank 0 keeps the store until the others have left.
+  /// Called after the last exchange: rank 0 runs the store until the others have left.
   void leave();
 
  private:
@@ -80,7 +80,7 @@ class Ranks {
 /// The ranks of a run of one process: rank 0 of 1.
 Ranks& alone();
 
-/// Whether another process was lost: threads may wait for it for ever, so that the program has to
+/// Whether another process was lost: threads may wait for it forever, so that the program has to
 /// end without joining them.
 bool group_is_broken();
 

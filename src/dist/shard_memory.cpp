@@ -17,7 +17,7 @@
 namespace lft::dist {
 namespace {
 
-/// Equal in processes that can open each other's memory: the machine's boot id and its process
+/// Equal for processes that can open each other's memory: the machine's boot id and its process
 /// table.
 std::string machine() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -107,7 +107,7 @@ class HostMemory : public NeighbourMemory {
         refuse_memory("the memory of another process of the run cannot be opened",
                       theirs + ": " + std::strerror(errno));
     }
-    neighbours_.exchange("");  // each has opened it
+    neighbours_.exchange("");  // all processes have opened it
     close(fd);
     return part;
   }

@@ -5,14 +5,14 @@
 namespace lft::infer {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD: bytes of a character miss
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD: an incomplete character
 
 }  // namespace
 
 std::string AnswerText::add(int64_t id) {
   ids_.push_back(id);
   const std::string token = tokenizer_.token_of(id);
-  // What is not shown, a special token or none at all, is between bytes of one run.
+  // A token without text (special or unknown) may be between bytes of one run.
   const bool runs_on = token.empty() || token.starts_with("<0x") || tokenizer_.is_special(id);
   if (runs_on && stop_.empty()) return {};
   const std::string text = tokenizer_.decode(ids_);

@@ -1,4 +1,4 @@
-// The text of an answer while it is generated. Text that may still change is held back: a run of
+// The text of an answer while it is generated. Text that may still change is withheld: a run of
 // byte tokens is decoded as a whole, and the beginning of a stop text is not returned yet.
 #pragma once
 #include <cstdint>

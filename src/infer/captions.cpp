@@ -48,7 +48,7 @@ Cooked cook(const Caption& caption) {
   return cooked;
 }
 
-/// Of the reference nearest in length, the shorter of two.
+/// The length of the reference that is nearest in length, the shorter of two.
 size_t nearest_length(const Cooked& caption) {
   size_t nearest = caption.references.front().size();
   const auto distance = [&](size_t length) {
@@ -63,7 +63,7 @@ size_t nearest_length(const Cooked& caption) {
 }
 
 double bleu4_of(const std::vector<Cooked>& captions) {
-  constexpr double kTiny = 1e-15, kSmall = 1e-9;  // as the reference implementation has them
+  constexpr double kTiny = 1e-15, kSmall = 1e-9;  // as in the reference implementation
   std::array<double, kLongest> guessed{}, correct{};
   double length = 0, reference_length = 0;
   for (const Cooked& caption : captions) {
@@ -88,11 +88,11 @@ double bleu4_of(const std::vector<Cooked>& captions) {
   return ratio < 1 ? bleu * std::exp(1 - 1 / ratio) : bleu;
 }
 
-/// n-grams weighed by how few captions have them in a reference.
+/// n-grams weighted by inverse document frequency over the references.
 struct Weighed {
   std::array<std::map<Words, double>, kLongest> grams;
   std::array<double, kLongest> norms{};
-  double length = 0;  // in pairs of words, as the reference implementation counts it
+  double length = 0;  // in pairs of words, as counted by the reference implementation
 };
 
 class Cider {
@@ -136,7 +136,7 @@ class Cider {
     return weighed;
   }
 
-  /// The mean over the lengths of n-grams of clipped cosines, less for another length.
+  /// The mean over the n-gram lengths of clipped cosines, with a length penalty.
   static double likeness(const Weighed& answer, const Weighed& reference) {
     constexpr double kSigma = 6;
     const double delta = answer.length - reference.length;

@@ -20,7 +20,7 @@ void replace_all(std::string& text, const std::string& from, const std::string& 
     text.replace(at, from.size(), to);
 }
 
-/// Typographic quotes and dashes as ASCII writes them.
+/// Converts typographic quotes and dashes to ASCII.
 std::string plain_marks(std::string text) {
   for (const char* const quote : {"\u2018", "\u2019"}) replace_all(text, quote, "'");
   for (const char* const quote : {"\u201c", "\u201d"}) replace_all(text, quote, "\"");
@@ -29,7 +29,7 @@ std::string plain_marks(std::string text) {
   return text;
 }
 
-/// Whether the point after these letters is theirs: "mr.", "u.s.", "a.m.".
+/// Whether the period after these letters belongs to the word: "mr.", "u.s.", "a.m.".
 bool keeps_point(const std::string& word) {
   static const std::set<std::string> kShort = {
       "mr",   "mrs", "ms",  "dr",  "st",   "jr",  "sr",  "vs",  "etc", "no",   "ft",  "inc",  "co",
@@ -39,7 +39,7 @@ bool keeps_point(const std::string& word) {
          (word.size() == 1 && std::isalpha(static_cast<unsigned char>(word[0])) != 0);
 }
 
-/// Marks between letters and digits that hold a word together: t-shirt, red/blue, 3.5, 1,000.
+/// Marks between letters and digits that join a word: t-shirt, red/blue, 3.5, 1,000.
 bool joins(const std::string& chunk, size_t at) {
   if (at == 0 || at + 1 >= chunk.size()) return false;
   const char mark = chunk[at], before = chunk[at - 1], after = chunk[at + 1];
@@ -50,7 +50,7 @@ bool joins(const std::string& chunk, size_t at) {
   return mark == '-' || mark == '/' || mark == '.' || mark == '_' || mark == '@' || mark == '\'';
 }
 
-/// don't as do n't, it's as it 's, cannot as can not.
+/// Splits don't into do n't, it's into it 's, cannot into can not.
 void add_word(const std::string& word, std::vector<std::string>& words) {
   const auto split = [&](size_t at) {
     if (at > 0) words.push_back(word.substr(0, at));
@@ -67,9 +67,9 @@ void add_word(const std::string& word, std::vector<std::string>& words) {
   words.push_back(word);
 }
 
-/// What stands between two spaces.
+/// Splits the text between two spaces.
 void cut_chunk(const std::string& chunk, std::vector<std::string>& words) {
-  constexpr char kDropped[] = "'\"`,:;-";  // marks that COCO's evaluation takes out
+  constexpr char kDropped[] = "'\"`,:;-";  // marks that COCO's evaluation removes
   for (size_t at = 0; at < chunk.size();) {
     const char c = chunk[at];
     if (is_word_byte(c)) {

@@ -18,7 +18,7 @@
 namespace lft::infer {
 namespace {
 
-/// How many new tokens the positions left allow after a prompt.
+/// The number of new tokens for which there are positions after a prompt.
 int64_t new_token_limit(const data::Sample& prompt, const family::ModelConfig& config,
                         int64_t wanted) {
   const auto length = static_cast<int64_t>(prompt.input_ids.size());
@@ -31,7 +31,7 @@ int64_t new_token_limit(const data::Sample& prompt, const family::ModelConfig& c
   return std::min(wanted, left);
 }
 
-/// An image token stands for features that an answer does not have.
+/// An image token represents features, which an answer does not have.
 void forbid(at::Tensor& logits_bv, int64_t id) {
   if (id >= 0 && id < logits_bv.size(1))
     logits_bv.select(1, id).fill_(-std::numeric_limits<float>::infinity());
@@ -42,7 +42,7 @@ bool is_end(int64_t id, const family::ModelConfig& config) {
          config.eos_tokens.end();
 }
 
-/// A prompt at a time: the towers' activations of one are there at once, whatever the batch.
+/// One prompt at a time, so that the towers' activations of only one are in memory.
 family::ImageFeatures features_of(family::Model& model, const std::vector<data::Sample>& prompts,
                                   const data::EncodeOptions& encode, at::Device device) {
   std::vector<family::ImageFeatures> parts;
@@ -53,7 +53,7 @@ family::ImageFeatures features_of(family::Model& model, const std::vector<data::
   return family::join_features(parts);
 }
 
-/// One token a row for the next call.
+/// One token per row for the next call.
 family::Batch next_batch(const std::vector<int64_t>& last) {
   const auto rows = static_cast<int64_t>(last.size());
   return {.input_ids_bt = at::tensor(last, at::kLong).view({rows, 1}),
@@ -111,7 +111,7 @@ Decoding::Decoding(family::Model& model, const data::EncodeOptions& encode, at::
 
 std::vector<int64_t> Decoding::draw(std::vector<Row>& rows, at::Tensor logits_bv,
                                     std::vector<Ended>& ended) const {
-  const auto [lowest, highest] = at::aminmax(logits_bv, 1);  // a NaN makes both NaN
+  const auto [lowest, highest] = at::aminmax(logits_bv, 1);  // both are NaN if any value is
   forbid(logits_bv, model_->config.image_token);
   std::vector<int64_t> open;
   for (size_t at = 0; at < rows.size(); ++at) {

@@ -20,12 +20,12 @@ struct GenerateOptions {
   int64_t max_new_tokens = 256;
   double temperature = 0, top_p = 1;  // temperature 0: greedy; top_k and top_p are ignored
   int64_t top_k = 0;                  // 0: all
-  double repetition_penalty = 1;      // of ids of the prompt and of the answer so far
+  double repetition_penalty = 1;      // for ids of the prompt and of the answer so far
   uint64_t seed = 0;
   /// Whether an answer ends with its last id for a reason other than an end token; the id is kept.
   std::function<bool(const std::vector<int64_t>& answer)> stops = {};
   std::function<void(size_t key, int64_t id)>
-      on_token;  // called for every new id as it comes (chat prints while it decodes)
+      on_token;  // called for every new id immediately (chat prints while it decodes)
 };
 
 /// Samples from softmax(logits / temperature), limited to the top_k most likely tokens (and ties
@@ -38,7 +38,7 @@ int64_t pick_token(const at::Tensor& logits_v, const GenerateOptions& options, d
 /// penalty if they are above 0, otherwise multiplied. In place, float32 on the CPU.
 void penalise_repetition(at::Tensor& logits_v, const std::vector<int64_t>& ids, double penalty);
 
-/// A finished answer: it ended with an end token, which is not part of it; by options.stops; after
+/// A finished answer: ended by an end token, which is not part of it; by options.stops; after
 /// max_new_tokens or at the model's last position; or because the logits of its next token are not
 /// finite.
 struct Ended {
@@ -75,7 +75,7 @@ class Decoding {
     std::vector<int64_t> ids;  // of prompt and answer
     std::shared_ptr<const data::Sample> prompt;
   };
-  /// Samples a token for each row from its logits, and returns the places of the rows that
+  /// Samples a token for each row from its logits, and returns the indices of the rows that
   /// continue.
   std::vector<int64_t> draw(std::vector<Row>& rows, at::Tensor logits_bv,
                             std::vector<Ended>& ended) const;

@@ -20,7 +20,7 @@
 namespace lft::infer {
 namespace {
 
-/// What every batch of an evaluation takes.
+/// The inputs of every batch of an evaluation.
 struct Evaluation {
   family::Model& model;
   const data::Dataset& dataset;
@@ -54,9 +54,9 @@ void score_batch(const Evaluation& of, const std::vector<data::Sample>& samples,
   }
 }
 
-/// The number of the message that is asked for: of the last answer that is learnt and of which the
-/// sample has a token. Every such answer is a run of supervised tokens, and truncation takes from
-/// the end. Where the row is open, the one to come.
+/// The index of the message to be answered: the last supervised answer with a token in the sample.
+/// Every such answer is a run of supervised tokens, and truncation removes the end. For an open
+/// row, the next message.
 size_t answer_asked(const data::Sample& sample, const data::Row& row, bool open) {
   const std::vector<text::Message>& messages = row.messages();
   if (open) return messages.size();
@@ -71,7 +71,7 @@ size_t answer_asked(const data::Sample& sample, const data::Row& row, bool open)
   return learnt[std::clamp<size_t>(runs, 1, learnt.size()) - 1];
 }
 
-/// Its question and its answer.
+/// The question and answer of that turn.
 text::Turn turn_asked(const data::Row& row, size_t answer) {
   std::vector<text::Message> messages = row.messages();
   messages.resize(std::min(answer + 1, messages.size()));
@@ -79,7 +79,7 @@ text::Turn turn_asked(const data::Row& row, size_t answer) {
   return turns.empty() ? text::Turn{} : turns.back();
 }
 
-/// Ids of the reference and its end token: as the sample has them, or more where it was truncated.
+/// Ids of the reference and its end token: as in the sample, or more if it was truncated.
 int64_t answer_tokens(const data::Sample& sample, const data::Sample& prompt,
                       const std::string& reference, const text::Tokenizer& tokenizer) {
   return std::max(
@@ -87,8 +87,7 @@ int64_t answer_tokens(const data::Sample& sample, const data::Sample& prompt,
       static_cast<int64_t>(tokenizer.encode(reference).size()));
 }
 
-/// Places in `prompts` where a part of at most `most` positions begins, padding counted; 0: one
-/// part.
+/// Indices in `prompts` of parts of at most `most` positions, including padding; 0: one part.
 std::vector<size_t> part_starts(const std::vector<data::Sample>& prompts, int64_t most) {
   std::vector<size_t> starts;
   int64_t longest = 0;
@@ -104,7 +103,7 @@ std::vector<size_t> part_starts(const std::vector<data::Sample>& prompts, int64_
   return starts;
 }
 
-/// What the metric says of an answer; of captions only all of them together say anything.
+/// Scores an answer by the metric; captions are scored together at the end.
 void judge(const Evaluation& of, EvalRecord& record) {
   record.answered = true;
   if (record.references.empty()) return;
@@ -138,9 +137,9 @@ void answer_batch(const Evaluation& of, const std::vector<data::Sample>& samples
     as_long = as_long && !records[i].open && row.answers.empty();
   }
   GenerateOptions options = of.options.decode;
-  // Twice the reference and a little more is enough to know that an answer is another one.
+  // Twice the reference and a little more suffices to detect a different answer.
   if (as_long) options.max_new_tokens = std::min(options.max_new_tokens, 2 * longest + 16);
-  options.seed += static_cast<uint64_t>(records.front().index);  // a draw of its own for each row
+  options.seed += static_cast<uint64_t>(records.front().index);  // separate draws for each row
   options.on_token = {};
   const StopStrings stop(of.tokenizer, of.options.stop);
   options.stops = {};
@@ -156,7 +155,7 @@ void answer_batch(const Evaluation& of, const std::vector<data::Sample>& samples
          generate_batch(of.model, {begin, end}, of.encode, options, of.options.compute))
       answers.push_back(std::move(answer));
   }
-  answers.resize(asked.size());  // a signal leaves the last ones out
+  answers.resize(asked.size());  // after a signal the last ones are missing
   for (size_t i = 0; i < asked.size(); ++i) {
     if (answers[i].bad) {
       if (!asked[i]->bad) asked[i]->bad = std::move(answers[i].bad);
@@ -192,7 +191,7 @@ void add(EvalResult& result, const EvalRecord& record) {
   result.score += record.score;
 }
 
-/// Captions are judged together.
+/// Scores all captions together.
 void score_captions_of(EvalResult& result) {
   std::vector<Caption> captions;
   std::vector<EvalRecord*> judged;
@@ -238,7 +237,7 @@ EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
       result.stopped = requested_signal() != 0;
       if (result.stopped) break;
       for (EvalRecord& record : records) {
-        if (record.open) {  // its end token alone is no answer
+        if (record.open) {  // only the end token: no answer
           record.loss = 0;
           record.supervised = 0;
         }
@@ -254,7 +253,7 @@ EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
 void sum_up(EvalResult& result, Metric metric) {
   if (metric == Metric::kCaption) score_captions_of(result);
   for (const EvalRecord& record : result.records) add(result, record);
-  // 0 / 0 is NaN: a mean over nothing is no figure, and never the best one.
+  // 0 / 0 is NaN: a mean over nothing has no value, and is never the best one.
   result.loss /= static_cast<double>(result.supervised);
   result.exact_match /= static_cast<double>(result.compared);
   result.score /= static_cast<double>(result.compared);

@@ -34,11 +34,11 @@ struct EvalOptions {
 struct EvalRecord {
   int64_t index = 0;
   std::string id, question, reference, answer;  // last turn with an answer after truncation
-  bool answered = false;                        // false without a reference to compare with
+  bool answered = false;                        // false without a reference
   bool match = false;  // answer up to its end token equals a reference, both trimmed
   bool open = false;   // the row ends with its question: it has no loss
-  std::vector<std::string> references = {};  // by which the metric judges: the answers that the
-                                             // row lists, else its own; none: compared with nothing
+  std::vector<std::string> references = {};  // references for the metric: the answers that the
+                                             // row lists, else its own; none: not compared
   double score = 0;  // score of the metric; for captions CIDEr, set by sum_up()
   double loss = 0;   // mean over the sample's supervised tokens; 0 if it has none
   int64_t supervised = 0;
@@ -48,21 +48,21 @@ struct EvalRecord {
 struct EvalResult {
   int64_t samples = 0, supervised = 0, answered = 0, compared = 0;
   double loss = 0, exact_match = 0;  // means over all supervised tokens, over the compared samples;
-                                     // NaN where there is none
-  double score = 0, bleu4 = 0;       // of the metric over the same; bleu4 of captions
+                                     // NaN if there is none
+  double score = 0, bleu4 = 0;       // of the metric over the same; bleu4 for captions
   int64_t not_finite = 0;            // records with `bad`
   bool stopped = false;  // a signal was received; the figures cover the samples before it
   std::vector<EvalRecord> records;
   std::vector<std::string> skipped;  // skipped bad samples, with the reason (encode.skip_bad)
-  std::vector<int64_t> skipped_indices = {};  // of the same
+  std::vector<int64_t> skipped_indices = {};  // for the same
 };
 /// Sums up the records in their order.
 void sum_up(EvalResult& result, Metric metric);
 /// Figures by name: exact_match and those of the metric. Empty if nothing was compared.
 std::vector<std::pair<std::string, double>> figures_of(const EvalResult& result, Metric metric);
 
-/// The rows that are not finite, as one error: the first by name and module, and how many there
-/// are. Needs result.not_finite > 0.
+/// The non-finite rows as one error: the first by name and module, and their number. Needs
+/// result.not_finite > 0.
 Error not_finite_rows(const EvalResult& result, const text::Tokenizer& tokenizer,
                       at::ScalarType compute);
 

@@ -23,7 +23,7 @@ constexpr NamedMetric kMetrics[] = {
     {Metric::kAnls, "anls", "anls"},          {Metric::kRelaxed, "relaxed", "relaxed"},
     {Metric::kChoice, "choice", "choice"},    {Metric::kCaption, "caption", "cider"}};
 
-/// The code points of UTF-8; a byte that is part of none is one of its own.
+/// The code points of UTF-8; an invalid byte is a separate one.
 std::u32string code_points(const std::string& text) {
   std::u32string points;
   for (size_t at = 0; at < text.size();) {
@@ -64,7 +64,7 @@ std::string utf8_of(const std::u32string& points) {
   return text;
 }
 
-/// Levenshtein's, two rows of it.
+/// The Levenshtein distance, with two rows of the table.
 size_t edit_distance_of(const std::u32string& a, const std::u32string& b) {
   std::vector<size_t> above(b.size() + 1), row(b.size() + 1);
   std::iota(above.begin(), above.end(), size_t{0});
@@ -91,7 +91,7 @@ double anls_of(const std::string& answer, const std::string& reference) {
   return near < 0.5 ? 0 : near;
 }
 
-/// As Python's float() reads it, "12%" as 0.12; nothing for what is no number.
+/// Parses a number like Python's float(), "12%" as 0.12; nothing if it is not a number.
 std::optional<double> number_of(const std::string& text) {
   std::string digits(trimmed(text));
   const bool percent = digits.ends_with('%');
@@ -161,7 +161,7 @@ char leading_letter(std::string_view text) {
   return static_cast<char>(std::toupper(static_cast<unsigned char>(text[at])));
 }
 
-/// After "answer is", "answer:", "option" or "choice".
+/// The letter after "answer is", "answer:", "option" or "choice".
 char announced_letter(const std::string& text) {
   const std::string lower = lower_text(text);
   for (const char* const mark : {"answer is", "answer:", "option", "choice"}) {
@@ -177,7 +177,7 @@ char announced_letter(const std::string& text) {
   return 0;
 }
 
-/// Without a point at its end.
+/// Without a trailing period.
 std::string plain(const std::string& text) {
   std::string words = lower_text(std::string(trimmed(text)));
   while (words.ends_with('.')) words.pop_back();
@@ -224,11 +224,11 @@ std::optional<double> score_answer(Metric metric, const std::string& answer,
 
 char choice_letter(const std::string& answer, const std::string& question) {
   std::string text = answer;
-  std::erase(text, '*');  // of Markdown
+  std::erase(text, '*');  // Markdown emphasis
   text = std::string(trimmed(text));
   if (const char letter = leading_letter(text); letter != 0) return letter;
   if (const char letter = announced_letter(text); letter != 0) return letter;
-  for (size_t at = 0; at < question.size();) {  // its options, a line each
+  for (size_t at = 0; at < question.size();) {  // its options, one per line
     const size_t end = std::min(question.find('\n', at), question.size());
     const std::string line(trimmed(std::string_view(question).substr(at, end - at)));
     const char letter = leading_letter(line);

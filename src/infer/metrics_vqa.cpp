@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kPunctuation[] = ";/[]\"{}()=+\\_-><@`,?!";
 
-/// Contractions as they are written; without one of its apostrophes each is taken for them.
+/// Contractions in their written form; each also matches without one of its apostrophes.
 constexpr const char* kContractions[] = {
     "ain't",       "aren't",      "can't",          "could've",     "couldn't",
     "couldn't've", "didn't",      "doesn't",        "don't",        "hadn't",
@@ -58,7 +58,7 @@ const std::map<std::string, std::string>& digits() {
 
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
-/// A comma between digits.
+/// Whether there is a comma between digits.
 bool has_grouped_digits(const std::string& text) {
   for (size_t at = 1; at + 1 < text.size(); ++at) {
     if (text[at] == ',' && is_digit(text[at - 1]) && is_digit(text[at + 1])) return true;
@@ -66,8 +66,8 @@ bool has_grouped_digits(const std::string& text) {
   return false;
 }
 
-/// A mark beside a space goes, and every mark where digits are grouped; else a space takes its
-/// place. Points that no digit follows go, too.
+/// Removes a mark next to a space, and every mark if digits are grouped; otherwise replaces it by a
+/// space. Also removes periods that are not followed by a digit.
 std::string without_punctuation(const std::string& text) {
   const bool grouped = has_grouped_digits(text);
   std::string out = text;

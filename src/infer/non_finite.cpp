@@ -52,7 +52,7 @@ RowPlace place_in_row(const std::string& module, const std::vector<int64_t>& sha
   const bool decoder = module.starts_with("language_model");
   const size_t dim = decoder && shape.size() == 3 ? 1 : 0;
   if (shape.empty() || shape.size() > 3) return place;
-  int64_t below = 1;  // values an index of that dimension
+  int64_t below = 1;  // values per index of that dimension
   for (size_t i = dim + 1; i < shape.size(); ++i) below *= shape[i];
   const int64_t at = index / below % shape[dim];
   const std::vector<int64_t> supervised = supervised_positions(row);

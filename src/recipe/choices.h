@@ -1,4 +1,4 @@
-// Recipe fields with a closed set of words: an enum each, with one table of its words.
+// Recipe fields with a fixed set of words: one enum each, with one table of its words.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -25,7 +25,7 @@ enum class CudaGraphs { kAuto, kOff };
 enum class KeepBest { kNone, kEvalLoss, kExact, kVqa, kAnls, kRelaxed, kChoice, kCaption };
 enum class Shard { kNone, kBase };
 
-/// An enum's words in the order of its values, and what an unknown word is called in an error.
+/// An enum's words in the order of its values, and the name of the kind of word in errors.
 template <size_t N>
 struct WordTable {
   const char* what;

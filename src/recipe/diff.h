@@ -1,4 +1,4 @@
-// Which fields two recipes differ in, and whether a run may be resumed with the change.
+// Compares the fields of two recipes, and whether a run may be resumed with the change.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,9 +8,9 @@
 namespace lft::recipe {
 
 struct RecipeChange {
-  std::string key, before, after;  // values as a recipe writes them
+  std::string key, before, after;  // values as written in a recipe
   bool may_change = false;         // on resume
-  bool trains = false;             // says which tensors are trained, and how they act
+  bool trains = false;             // affects which tensors are trained, or their effect
 };
 /// In the order of the recipe's fields.
 std::vector<RecipeChange> changed_fields(const Recipe& before, const Recipe& after);

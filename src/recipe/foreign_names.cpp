@@ -65,7 +65,7 @@ constexpr auto kNames = std::to_array<ForeignName>({
     {"resume_from_adapter", "lora.init_from"},
     {"resume_from_checkpoint", "lora.init_from",
      "for another run; lft train --resume continues this one"},
-    // what is trained
+    // trained parts
     {"modules_to_save", "full", kFull},
     {"additional_target", "full", kFull},
     {"finetuning_type", "full", kFull},
@@ -187,7 +187,7 @@ constexpr auto kNames = std::to_array<ForeignName>({
     {"evaluation_strategy", "train.eval_every_steps", kEverySteps},
     {"eval_interval", "train.eval_every_steps", kEverySteps},
     {"run_val_every_n_steps", "train.eval_every_steps", kEverySteps},
-    // what it writes
+    // outputs
     {"save_dir", "output_dir"},
     {"save_path", "output_dir"},
     {"out_dir", "output_dir"},
@@ -203,7 +203,7 @@ constexpr auto kNames = std::to_array<ForeignName>({
     {"log_every_n_steps", "log.every_steps"},
     {"logging_strategy", "log.every_steps", "a number of steps"},
     {"report_to", "log.tensorboard", "true or false"},
-    // what a run begins and ends with
+    // the start and end of a run
     {"val_size", "data.eval_share", "a share of data.train"},
     {"split_dataset_ratio", "data.eval_share", "a share of data.train"},
     {"load_best_model_at_end", "train.keep_best", "eval_loss"},

@@ -17,7 +17,7 @@
 namespace lft::recipe {
 namespace {
 
-constexpr size_t kMaxProblems = 32;  // shown; the rest is counted
+constexpr size_t kMaxProblems = 32;  // printed; the others are counted
 
 void mark_as_set(YamlNode* node, const std::string& place) {
   node->line = INT_MAX;  // after the problems of the file
@@ -25,8 +25,8 @@ void mark_as_set(YamlNode* node, const std::string& place) {
   for (YamlNode& item : node->items) mark_as_set(&item, place);
 }
 
-/// The map below `node` at `key`, created where it is missing. Null where the file has something
-/// else there, which the reader will report.
+/// The map at `key` below `node`, created if it is missing. Null if the file has another type
+/// there, which the reader reports.
 YamlNode* descend(YamlNode* node, const std::string& key, const std::string& place) {
   for (YamlEntry& entry : node->entries) {
     if (entry.key != key) continue;
@@ -39,7 +39,7 @@ YamlNode* descend(YamlNode* node, const std::string& key, const std::string& pla
   return &entry.value;
 }
 
-/// Puts one "key.path=value" into the tree. Returns what is wrong with it, or nothing.
+/// Sets one "key.path=value" in the tree. Returns the error, or nothing.
 std::string apply_set(YamlNode* root, const std::string& set, const FieldNames& names) {
   const std::string place = "--set " + escape_text(set, 80);
   const size_t equals = set.find('=');
@@ -94,7 +94,7 @@ void check_targets(const Recipe& r, StrictReader* reader) {
   }
 }
 
-/// What single fields cannot say.
+/// Checks that involve several fields.
 void check_together(const Recipe& r, StrictReader* reader) {
   const bool all = contains(r.full, "all");
   if (all && r.full.size() > 1)
@@ -185,7 +185,7 @@ void resolve_run_folder(std::string* path, const std::string& meant, const char*
   *path = meant;
 }
 
-/// Paths in a bundled recipe are relative to the recipes folder, wherever the run is started.
+/// Paths in a bundled recipe are relative to the recipes folder, for any working directory.
 void resolve_bundled_paths(Recipe* recipe) {
   Recipe::Data& data = recipe->data;
   std::vector<std::string*> paths = {&recipe->model.path, &data.train.path, &data.eval,

@@ -1,4 +1,4 @@
-// One run, fully described. To add a field: declare it here and add one line to visit() in
+// The complete description of a run. To add a field: declare it here and add one line to visit() in
 // recipe_fields.h. Plain data.
 #pragma once
 #include <array>
@@ -11,16 +11,16 @@
 
 namespace lft::recipe {
 
-constexpr int64_t kMostInAStep = 65536;  // of train.batch_size, and of train.grad_accum
+constexpr int64_t kMostInAStep = 65536;  // limit of train.batch_size, and of train.grad_accum
 
-/// data.shuffle: whether rows are shuffled, and whether only whole blocks of them are.
+/// data.shuffle: whether rows are shuffled, or only full blocks of them.
 struct Shuffle {
   bool rows = true, blocks = false;
   Shuffle(bool on = true) : rows(on) {}  // NOLINT: true and false are words of a recipe
   bool operator==(const Shuffle&) const = default;
 };
 
-/// A part of data.train, of which an epoch takes weight x rows.
+/// A part of data.train; an epoch has weight x rows of it.
 struct Source {
   std::string path, image_root;  // empty: data.image_root
   double weight = 1;
@@ -29,12 +29,12 @@ struct Source {
 
 /// data.train: one path, or a list of sources.
 struct TrainData {
-  std::string path;                                          // empty of a list
-  std::vector<Source> list;                                  // empty of one path
+  std::string path;                                          // empty for a list
+  std::vector<Source> list;                                  // empty for one path
   TrainData(std::string one = {}) : path(std::move(one)) {}  // NOLINT: a path is one of its forms
   TrainData(const char* one) : path(one) {}                  // NOLINT
   bool operator==(const TrainData&) const = default;
-  /// All of them, one path as a source of weight 1.
+  /// All sources; a single path has weight 1.
   std::vector<Source> sources() const {
     return list.empty() ? std::vector<Source>{{.path = path, .image_root = {}}} : list;
   }
@@ -81,7 +81,7 @@ struct Recipe {
     Choice<SpecialTokenRule> special_tokens_in_text;
     Mapping template_args;
     int64_t max_tokens = 2048, workers = 4;
-    double eval_share = 0;  // 0: what data.eval names
+    double eval_share = 0;  // 0: the rows of data.eval
     int64_t max_bad = 10, min_pixels = 0, max_pixels = 64'000'000, max_side = 65535;
     Shuffle shuffle = true;
     bool group_by_length = false, follow_symlinks = false;
@@ -128,7 +128,7 @@ struct Recipe {
   struct Log {
     int64_t every_steps = 1, layer_grad_norms_every = 100, layer_activation_norms_every = 100;
     bool tensorboard = true;
-    double expect_first_loss = 0;  // 0: whatever it is
+    double expect_first_loss = 0;  // 0: any
   } log;
 };
 
@@ -140,14 +140,14 @@ struct Recipe {
 Recipe read_recipe(const std::string& path, const std::vector<std::string>& sets = {});
 Recipe parse_recipe(const std::string& text, const std::string& where,
                     const std::vector<std::string>& sets = {});
-/// train.grad_accum is auto again where it falls short of train.global_batch: nothing but auto does
-/// (check_together() of recipe.cpp). So a dumped recipe keeps the global batch that was asked for,
-/// and the same rows settle it to the same number.
+/// Resets train.grad_accum to auto if it is too small for train.global_batch, which only auto
+/// allows (check_together() of recipe.cpp). A dumped recipe then keeps the requested global batch,
+/// and the same rows resolve it to the same number.
 Recipe as_asked(Recipe recipe);
-/// The resolved copy, every field written, readable again by parse_recipe with the same result.
+/// The resolved copy with every field, which parse_recipe reads back with the same result.
 std::string dump_recipe(const Recipe& recipe);
 /// Field reference for recipes/README.md and `lft recipe fields`: key, type, default, range, help;
-/// one Markdown table row a field.
+/// one Markdown table row per field.
 std::string recipe_reference();
 
 }  // namespace lft::recipe

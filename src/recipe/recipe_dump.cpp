@@ -12,8 +12,8 @@
 
 namespace lft::recipe {
 
-/// Shortest form that reads back to the same double, with a point, so that every YAML reader takes
-/// it for a number.
+/// The shortest form that reads back to the same double, with a point, so that every YAML reader
+/// parses it as a number.
 std::string value_text(double value) {
   char buffer[32];
   const auto [end, code] = std::to_chars(buffer, buffer + sizeof buffer, value);
@@ -23,7 +23,7 @@ std::string value_text(double value) {
   return exponent == std::string::npos ? text + ".0" : text.insert(exponent, ".0");
 }
 
-/// Plain where no YAML reader could take it for anything but text, else in double quotes.
+/// Unquoted if every YAML reader parses it as text, else in double quotes.
 std::string value_text(const std::string& text) {
   static const char* const kWords[] = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"};
   std::string lower = text;

@@ -1,5 +1,5 @@
-// Every recipe field once: key, range or choices, roles, help. Reader, dump, reference and the
-// lists of roles.h are visitors of this list; the defaults are in recipe.h.
+// The definition of every recipe field: key, range or choices, roles, help. Reader, dump, reference
+// and the lists of roles.h are visitors of this list; the defaults are in recipe.h.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -11,7 +11,7 @@
 
 namespace lft::recipe {
 
-/// Optional parts of a run, in the order in which lft debug bare puts them back.
+/// Optional parts of a run, in the order in which lft debug bare enables them again.
 enum class Part {
   kNone,
   kPrecision,
@@ -26,25 +26,25 @@ enum class Part {
   kCheckpointing
 };
 
-/// What a value must satisfy, and what the field is for. For lists and mappings, `choices` and the
-/// range apply to every item.
+/// The constraints and purpose of a field. For lists and mappings, `choices` and the range apply to
+/// every item.
 struct FieldRule {
   bool required = false;
   bool nullable = false;   // null means "not given": the default stays
-  bool not_empty = false;  // of text and lists
+  bool not_empty = false;  // for text and lists
   double low = -std::numeric_limits<double>::infinity(),
          high = std::numeric_limits<double>::infinity();
   bool low_open = false, high_open = false;
   std::vector<std::string> choices = {};
   bool may_change = false;     // on resume: the run stays the same run
-  bool trains = false;         // says which tensors are trained, and how they act on the model
-  const char* zero = nullptr;  // of whole numbers: the word for 0
+  bool trains = false;         // affects which tensors are trained, or their effect on the model
+  const char* zero = nullptr;  // for integers: the word for 0
   Part part = Part::kNone;     // the optional part of a run that the field belongs to
-  const char* core = nullptr;  // the value that switches this part off
-  bool hinders_fit = false;    // keeps a model from fitting a few rows; off in lft debug overfit
+  const char* core = nullptr;  // the value that disables this part
+  bool hinders_fit = false;    // hinders a model from fitting a few rows; off in lft debug overfit
 };
 
-/// What a visitor inherits that needs a field's dotted path: prefix + key.
+/// Base of visitors that need a field's dotted path: prefix + key.
 struct SectionPath {
   std::string prefix;
 

@@ -18,7 +18,7 @@ struct PartFields : SectionPath {
   }
 };
 
-/// Visitor: gives fields the value that switches their part off.
+/// Visitor: sets fields to the value that disables their part.
 struct CoreWriter : SectionPath {
   bool for_fit;
 
@@ -35,7 +35,7 @@ struct CoreWriter : SectionPath {
   }
 };
 
-/// Visitor: where every field's value is.
+/// Visitor: the address of every field's value.
 struct Addresses : SectionPath {
   std::vector<const void*> list = {};
 
@@ -45,7 +45,7 @@ struct Addresses : SectionPath {
   }
 };
 
-/// Visitor: takes a part's fields from another recipe, whose addresses come in the same order.
+/// Visitor: copies a part's fields from another recipe, whose addresses are in the same order.
 struct PartCopier : SectionPath {
   Part part;
   std::vector<const void*> from;

@@ -1,4 +1,4 @@
-// Lists of recipe fields by what they are for, derived from recipe_fields.h.
+// Lists of recipe fields by purpose, derived from recipe_fields.h.
 #pragma once
 #include <string>
 #include <vector>
@@ -16,9 +16,9 @@ const std::vector<NamedPart>& optional_parts();
 /// Key paths of the fields that belong to a part.
 std::vector<std::string> part_fields(Part part);
 
-/// Switches every optional part off that has a value for that.
+/// Disables every optional part that has a value for that.
 void strip_to_core(Recipe& recipe);
-/// Switches off what keeps a model from fitting a few rows.
+/// Disables everything that hinders a model from fitting a few rows.
 void strip_for_fit(Recipe& recipe);
 /// Copies the fields of a part.
 void copy_part(Recipe& to, const Recipe& from, Part part);

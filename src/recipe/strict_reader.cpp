@@ -75,7 +75,7 @@ std::string found_text(const YamlNode& node) {
   return node.quoted ? "the text " + quote_text(node.text, 60) : escape_text(node.text, 60);
 }
 
-/// Of an element of a list.
+/// For an element of a list.
 std::string map_text(const YamlNode& map) {
   std::vector<std::string> parts;
   for (const YamlEntry& entry : map.entries)
@@ -83,7 +83,7 @@ std::string map_text(const YamlNode& map) {
   return "{" + join(parts, ", ", 8) + "}";
 }
 
-/// The value that YAML means; nothing where a key comes twice.
+/// The value according to YAML; nothing if a key is repeated.
 std::optional<nlohmann::ordered_json> json_of(const YamlNode& node) {
   nlohmann::ordered_json json;
   switch (node.kind) {

@@ -27,17 +27,17 @@ struct FieldNames : SectionPath {
   }
 };
 FieldNames field_names();
-/// "lora.rnk is not a recipe field (nearest: lora.rank)"; of another tool's name "(in lft:
-/// lora.rank)"; without a near name, the names that its section has.
+/// "lora.rnk is not a recipe field (nearest: lora.rank)"; for another tool's name "(in lft:
+/// lora.rank)"; without a near name, the names in its section.
 std::string unknown_field(const std::string& path, const FieldNames& names);
 
-/// Numbers as a recipe writes them: plain decimal, no leading zeros, finite. False otherwise.
+/// Parses numbers in recipe form: plain decimal, no leading zeros, finite. False otherwise.
 bool parse_plain_int(const std::string& text, int64_t* out);
 bool parse_plain_double(const std::string& text, double* out);
-/// What YAML itself reads as a number, a truth value or null, so that it cannot be text without
-/// quotes.
+/// Whether YAML parses the text as a number, a
+/// boolean or null, so that it needs quotes.
 bool is_plain_non_text(const std::string& text);
-/// "in [1, 65536]", "one of pad, crop"; empty where everything goes.
+/// "in [1, 65536]", "one of pad, crop"; empty if any value is allowed.
 std::string rule_text(const FieldRule& rule, bool whole);
 
 class StrictReader {
@@ -64,14 +64,14 @@ class StrictReader {
 
   /// After visit(): unknown keys of the top level, then every problem in file order.
   std::vector<std::string> finish();
-  /// A problem found by looking at several fields together, placed at `path` where the file gives
-  /// it.
+  /// A problem that involves several fields,
+  /// located at `path` if the file contains it.
   void problem_at(const std::string& path, const std::string& text);
 
  private:
   struct Frame {
-    const YamlNode* map;  // null: the section is absent or no mapping
-    bool misplaced;       // present, but no mapping: its required fields are not reported too
+    const YamlNode* map;  // null: the section is absent or not a mapping
+    bool misplaced;       // present, but not a mapping: its required fields are not reported
     std::string prefix;
     int line;
     std::string place;

@@ -1,4 +1,4 @@
-// The command that starts another run from a run's resolved recipe, as messages print it.
+// The printed command that starts another run from a run's resolved recipe.
 #pragma once
 #include <string>
 #include <utility>
@@ -9,7 +9,7 @@
 namespace lft::recipe {
 
 /// "lft train OUT/recipe.resolved.yaml --set output_dir=OUT<suffix> --set KEY=VALUE ...", quoted so
-/// so that a shell runs it unchanged. Values are written as a recipe writes them (value_text.h).
+/// that a shell runs it unchanged. Values are in recipe form (value_text.h).
 std::string next_run_command(const Recipe& recipe, const std::string& suffix,
                              const std::vector<std::pair<std::string, std::string>>& sets);
 

@@ -1,4 +1,4 @@
-// A field's value as a recipe writes it, so that it reads back to the same value.
+// A field's value in recipe form, which reads back to the same value.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -31,7 +31,7 @@ std::string value_text(const ByPattern<T>& value) {
   return "{" + text + "}";
 }
 
-/// A nullable field that was not given.
+/// Whether a nullable field was not given.
 inline bool is_absent(const std::string& value) { return value.empty(); }
 inline bool is_absent(double value) { return value < 0; }
 template <class T>
@@ -39,7 +39,7 @@ bool is_absent(const T&) {
   return false;
 }
 
-/// "null" where the field may be left out and was; the word for 0 where there is one.
+/// "null" if the field is optional and not given; the word for 0 if there is one.
 template <class T>
 std::string value_text(const T& value, const FieldRule& rule) {
   if constexpr (std::is_same_v<T, int64_t>) {

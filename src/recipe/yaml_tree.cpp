@@ -24,7 +24,7 @@ constexpr size_t kMaxDepth = 4;
 
 bool is_utf8(const std::string& text) {
   try {
-    io::Json(text).dump();  // which throws where it is not
+    io::Json(text).dump();  // which throws for invalid UTF-8
     return true;
   } catch (const io::Json::exception&) {
     return false;
@@ -51,7 +51,7 @@ void check_text(const std::string& text, const std::string& where) {
   }
 }
 
-/// Builds the tree from yaml-cpp's events, so that a refusal comes before anything is expanded.
+/// Builds the tree from yaml-cpp's events, so that errors are found before any expansion.
 class TreeBuilder : public YAML::EventHandler {
  public:
   TreeBuilder(const std::string& text, const std::string& where) : text_(text), where_(where) {}
@@ -113,8 +113,8 @@ class TreeBuilder : public YAML::EventHandler {
   bool in_map() const { return !open_.empty() && open_.back()->kind == YamlNode::Kind::kMap; }
   bool expecting_value() const { return in_map() && has_key_.back(); }
 
-  /// Places a finished or just opened node: root, list item, map key or map value. Returns where it
-  /// now lives (null for a key).
+  /// Adds a finished or just opened node as root, list item, map key or map value. Returns its
+  /// final address (null for a key).
   YamlNode* add(YamlNode node, const YAML::Mark& mark, const std::string& key) {
     if (open_.empty()) return &(root_ = std::move(node));
     YamlNode& parent = *open_.back();

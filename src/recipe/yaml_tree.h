@@ -1,5 +1,5 @@
-// The YAML subset of recipes as a plain tree with line numbers. Refuses what could hide a meaning;
-// knows no recipe field.
+// The YAML subset of recipes as a tree with line numbers. Rejects ambiguous constructs; independent
+// of recipe fields.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,8 +11,8 @@ struct YamlNode {
   enum class Kind { kNull, kScalar, kList, kMap } kind = Kind::kNull;
   int line = 0;         // from 1
   std::string place;    // "line 4", or "--set lora.rank=8"
-  std::string text;     // of a scalar
-  bool quoted = false;  // the scalar is text, whatever it looks like
+  std::string text;     // for a scalar
+  bool quoted = false;  // the scalar is text, independent of its form
   std::vector<YamlNode> items;
   std::vector<YamlEntry> entries;  // in file order, duplicates kept
 };

@@ -13,7 +13,7 @@ namespace lft::report {
 struct ProgressOptions {
   int64_t total_steps = 0, first_step = 0;  // of the whole run; those before this process
   int64_t steps_per_epoch = 0;              // 0: epochs are not shown
-  int64_t plain_every = 1;                  // steps between two plain lines at least
+  int64_t plain_every = 1;                  // minimum number of steps between two plain lines
   std::function<double()> clock = {};       // seconds; empty: the steady clock
 };
 
@@ -41,7 +41,7 @@ class Progress {
   ~Progress() { finish(); }
   /// The first and the last step always have a line.
   void update(const StepMetrics& metrics);
-  /// Shown from now on.
+  /// Sets the value shown from now on.
   void eval_loss(double loss) { state_.eval_loss = loss; }
   /// Keeps the last state of the bar as a line.
   void finish();

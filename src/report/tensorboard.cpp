@@ -72,7 +72,7 @@ int64_t newest_file(const std::string& dir) {
 }
 
 /// TensorBoard reads the files of a folder in the order of their names: this one comes after
-/// `newest`, also where two are made in one second or a clock goes back.
+/// `newest`, also if two are created in one second or a clock is set back.
 std::string file_name(int64_t newest) {
   static std::atomic<int> count = 0;
   char host[256] = "localhost";

@@ -11,14 +11,14 @@ namespace lft::report {
 
 class TensorBoardWriter {
  public:
-  /// Creates dir and events.out.tfevents.<time>.<host>.<pid>.<count>. TensorBoard drops what
-  /// earlier files contain of first_step and later steps.
+  /// Creates dir and events.out.tfevents.<time>.<host>.<pid>.<count>. TensorBoard drops the content
+  /// of earlier files from first_step on.
   explicit TensorBoardWriter(const std::string& dir, int64_t first_step = 1);
   TensorBoardWriter(const TensorBoardWriter&) = delete;
   TensorBoardWriter& operator=(const TensorBoardWriter&) = delete;
   ~TensorBoardWriter();
-  /// In memory until the next flush(): once a step, so that a reader sees the run live and a kill
-  /// loses nothing.
+  /// Buffered until the next flush(), which is called once per step, so that a reader sees current
+  /// values and a kill loses nothing.
   void scalar(const std::string& tag, int64_t step, double value);
   void flush();
   void sync();  // flush(), and the file is on the disk
@@ -28,7 +28,7 @@ class TensorBoardWriter {
   std::string buffer_;
 };
 
-/// CRC-32C (Castagnoli), as iSCSI's.
+/// CRC-32C (Castagnoli), as in iSCSI.
 uint32_t crc32c(std::string_view bytes);
 /// Length, masked CRC of the length, data, masked CRC of the data.
 std::string tfrecord(std::string_view data);

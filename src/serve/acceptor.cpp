@@ -196,7 +196,7 @@ void Acceptor::drop(Client& client, size_t bytes) const {
 }
 
 void Acceptor::look(Client& client) {
-  while (client.bytes.starts_with("\r\n")) client.bytes.erase(0, 2);  // as RFC 9112 asks for
+  while (client.bytes.starts_with("\r\n")) client.bytes.erase(0, 2);  // as required by RFC 9112
   if (!client.held.set(client.bytes.size(), limits_.held_bytes))
     return refuse(client, {.status = 503, .message = "too many large requests at once"});
   const RequestFrame::State state = client.frame.look(client.bytes);

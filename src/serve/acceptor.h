@@ -1,5 +1,5 @@
 // Accepts the connections of all clients and reads their requests in one thread without blocking: a
-// request is passed on when it is complete, or refused. An idle or slow connection costs a file
+// request is passed on when it is complete, or rejected. An idle or slow connection costs a file
 // descriptor and the bytes that it has sent.
 #pragma once
 #include <atomic>
@@ -18,11 +18,11 @@ struct AcceptLimits {
   FrameLimits request;
   std::chrono::milliseconds request_time{30'000};  // from its first byte to its last
   std::chrono::milliseconds idle{75'000};  // between two requests: longer than clients' timeouts
-  size_t connections = 1024;               // one more closes the one that has been idle the longest
-  size_t held_bytes = 512u << 20;          // of all requests, until they are answered
+  size_t connections = 1024;               // one more closes the one idle for the longest time
+  size_t held_bytes = 512u << 20;          // total of all unanswered requests
 };
 
-/// A connected socket, closed at the end.
+/// A connected socket, closed by its destructor.
 class Socket {
  public:
   explicit Socket(int descriptor = -1) : descriptor_(descriptor) {}
@@ -35,7 +35,7 @@ class Socket {
   int descriptor_;
 };
 
-/// Bytes of requests, counted together.
+/// The total size of requests.
 class HeldBytes {
  public:
   explicit HeldBytes(std::atomic<size_t>& all) : all_(&all) {}
@@ -52,11 +52,11 @@ class HeldBytes {
   size_t bytes_ = 0;
 };
 
-/// A client with a complete or refused request.
+/// A client with a complete or rejected request.
 struct Arrived {
   Socket socket;
   HeldBytes held;
-  FramedRequest request;  // of a refused one empty
+  FramedRequest request;  // empty if rejected
   std::string rest;       // bytes that the client has sent after it
   Refusal refusal;
 };
@@ -74,7 +74,7 @@ class Acceptor {
   /// Thread-safe. The client has its response and may send the next request, of which `rest` has
   /// been received. After stop() the connection is closed.
   void give_back(Socket socket, std::string rest);
-  /// As above, for a client that is not read any more. Its further bytes are discarded for a while,
+  /// As above, for a client that is no longer read. Its further bytes are discarded for a while,
   /// since closing immediately could lose the response.
   void let_go(Socket socket);
 

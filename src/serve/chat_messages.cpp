@@ -194,7 +194,7 @@ class MessageReader {
   }
 
   void read_part(const Json& part, const std::string& place, text::Message& message) {
-    if (part.is_string()) return add_text(part.get<std::string>(), message);  // as vLLM takes it
+    if (part.is_string()) return add_text(part.get<std::string>(), message);  // as in vLLM
     if (!part.is_object())
       refuse_at(place, "is " + io::describe_json(part) + " (expected an object)");
     const std::string type = type_of(part, place);

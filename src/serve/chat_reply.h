@@ -10,7 +10,7 @@ struct ReplyNames {
   int64_t created = 0;  // seconds since 1970
 };
 struct Usage {
-  int64_t prompt_tokens = 0, completion_tokens = 0;  // with the end token
+  int64_t prompt_tokens = 0, completion_tokens = 0;  // including the end token
 };
 
 std::string whole_reply(const ReplyNames& names, const std::string& text, const std::string& finish,

@@ -1,5 +1,5 @@
-// A chat completion request of OpenAI's API. Unknown fields are refused, because ignoring one could
-// change the answer.
+// A chat completion request of OpenAI's API. Unknown fields are rejected, because ignoring one
+// could change the answer.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -15,12 +15,12 @@
 namespace lft::serve {
 
 struct ChatRequest {
-  std::string model;       // "": the one that is served
+  std::string model;       // "": the served model
   data::Row prompt;        // the conversation to be answered, with its images
   int64_t max_tokens = 0;  // 0: as many as fit
   double temperature = 0, top_p = 1;
-  int64_t top_k = 0;              // 0: all; vLLM's name, as the next
-  double repetition_penalty = 1;  // of ids of the prompt and of the answer so far
+  int64_t top_k = 0;              // 0: all; vLLM's name, like the next
+  double repetition_penalty = 1;  // for ids of the prompt and of the answer so far
   std::optional<uint64_t> seed;   // not set: each answer is a new sample
   std::vector<std::string> stop;  // texts that end an answer
   bool stream = false, include_usage = false;

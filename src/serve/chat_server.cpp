@@ -160,7 +160,7 @@ ChatServer::ChatServer(const ServedModel& served, ChatServerOptions options)
 
 data::Sample ChatServer::encode(data::Row prompt) {
   const data::EncodeOptions& options = served_.encode;
-  if (text::is_named_form(options.chat->name())) {  // it has no place for it, and templates that
+  if (text::is_named_form(options.chat->name())) {  // the form has no reasoning, and templates that
     for (text::Message& message : prompt.conversation.messages)  // have one drop it in a history
       message.reasoning.clear();
   }

@@ -18,7 +18,8 @@ struct ChatServerOptions {
   ServerLimits server;
 };
 
-/// Everything that answers need. All must outlive the server, and no one else may use the model.
+/// The inputs of answers. All must outlive the server, which has sole use of the model.
+/// elsewhere.
 struct ServedModel {
   family::Model& model;
   const text::Tokenizer& tokenizer;

@@ -24,7 +24,7 @@ class Connection : public httplib::Stream {
   ssize_t read(char* to, size_t size) override;
   ssize_t write(const char* from, size_t size) override;
   void get_remote_ip_and_port(std::string& ip, int& port) const override;
-  // Of the base class from cpp-httplib 0.11.4 on.
+  // Overrides the base class from cpp-httplib 0.11.4 on.
   // NOLINTNEXTLINE(modernize-use-override)
   void get_local_ip_and_port(std::string& ip, int& port) const;
   socket_t socket() const override { return socket_; }

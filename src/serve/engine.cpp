@@ -100,7 +100,7 @@ void Engine::begin(std::vector<Waiting> requests) {
   }
   try {
     end(decoding_.begin(prompts));
-  } catch (const std::exception& thrown) {  // only theirs: the others are not affected
+  } catch (const std::exception& thrown) {  // only for these: the others are not affected
     for (size_t i = 0; i < requests.size(); ++i) open_.erase(first + i);
     const Error error = as_error(thrown);
     if (requests.size() > 1 && error.kind() == ErrorKind::kInput) {  // none has started

@@ -1,5 +1,5 @@
-// Answers to many requests: a queue, and one thread that decodes several of them together; a
-// request joins as soon as there is a place.
+// Answers many requests: a queue, and one thread that decodes several of them together; a request
+// joins as soon as there is a slot.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -21,9 +21,9 @@ namespace lft::serve {
 class Answer {
  public:
   struct News {
-    std::vector<int64_t> ids;  // new ones
+    std::vector<int64_t> ids;  // new ids
     bool ended = false, by_limit = false, by_end_token = false;
-    std::optional<Error> error;  // ended by it
+    std::optional<Error> error;  // the error that ended it
   };
   /// The updates since the last call, or nothing after `time`.
   News wait(std::chrono::milliseconds time);
@@ -43,12 +43,12 @@ class Answer {
 
 struct EngineLimits {
   size_t batch = 8;    // answers that are decoded together
-  size_t queue = 256;  // requests that wait
+  size_t queue = 256;  // limit of waiting requests
 };
 
 class Engine {
  public:
-  /// `model` and `encode` must outlive it, and no one else may use the model.
+  /// `model` and `encode` must outlive it, and the model must not be used elsewhere.
   Engine(family::Model& model, const data::EncodeOptions& encode, at::ScalarType compute,
          const EngineLimits& limits);
   /// Open and waiting answers end with an error.
@@ -64,8 +64,8 @@ class Engine {
     std::shared_ptr<Answer> answer;
   };
   void run();
-  /// Takes waiting requests that have a place, as long as padding them to one length does not
-  /// double their positions; waits for one if no answer is open. Empty at the end.
+  /// Takes waiting requests for which there is a slot, as long as padding them to one length does
+  /// not double their positions; waits for one if no answer is open. Empty at the end.
   std::vector<Waiting> next();
   void begin(std::vector<Waiting> requests);
   void end(const std::vector<infer::Ended>& ended);

@@ -6,7 +6,7 @@
 
 namespace lft::serve {
 
-/// localhost, a name below it, 127.x.y.z, ::1.
+/// localhost, its subdomains, 127.x.y.z, ::1.
 bool is_loopback(std::string_view host);
 
 class HostNames {

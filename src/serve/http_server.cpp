@@ -63,7 +63,7 @@ std::string address_of(socket_t socket) {
   return host.data();
 }
 
-/// "http://host/path", as a client of a proxy writes it, becomes "/path".
+/// "http://host/path", as sent by a client of a proxy, becomes "/path".
 void drop_authority(httplib::Request& request) {
   for (const std::string_view scheme : {"http://", "https://"}) {
     if (!lower_ascii(request.path).starts_with(scheme)) continue;
@@ -194,7 +194,7 @@ bool HttpServer::answer_one(httplib::Stream& client, Connection* connection, std
   const bool answered = process_request(client, draining_, closes, [&](httplib::Request& request) {
     was_read = true;
     drop_authority(request);
-    request.headers.erase("Expect");  // has been answered where the body was read
+    request.headers.erase("Expect");  // already answered when the body was read
     request.ranges.clear();
   });
   current = nullptr;

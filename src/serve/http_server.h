@@ -24,14 +24,14 @@ struct ServerLimits {
 
 class HttpServer : public httplib::Server {
  public:
-  /// `body`: of a POST, empty for GET.
+  /// `body`: for a POST, empty for GET.
   using Handler =
       std::function<void(const httplib::Request&, std::string body, httplib::Response&)>;
 
   explicit HttpServer(const ServerLimits& limits);
   /// Listens on host:port; port 0 is any free port. Returns the port, or -1 and errno.
   int bind(const std::string& host, int port);
-  /// A GET or a POST; other methods of the path are refused with 405, other paths with 404.
+  /// A GET or a POST; other methods of the path are rejected with 405, other paths with 404.
   void answer(const std::string& method, const std::string& path, Handler handler);
   /// Accepts and answers until stop(); returns when all accepted requests are answered.
   void run();
@@ -45,12 +45,12 @@ class HttpServer : public httplib::Server {
 
  private:
   void serve_client(Arrived& arrived);
-  /// Refuses requests that no handler gets; true if it did.
+  /// Rejects requests without a handler; returns whether it did.
   bool refuse_head(const httplib::Request& request, httplib::Response& response) const;
   std::string unknown_path(const std::string& path) const;
 
   const ServerLimits limits_;
-  std::optional<HostNames> hosts_;              // once it listens
+  std::optional<HostNames> hosts_;              // set once it listens
   std::map<std::string, std::string> methods_;  // by path
   std::atomic<bool> draining_ = false;
   httplib::TaskQueue* threads_ = nullptr;  // of run()
@@ -61,7 +61,7 @@ class HttpServer : public httplib::Server {
 /// field of the request, or empty.
 void set_error(httplib::Response& response, int status, const std::string& message,
                const std::string& field = {});
-/// A whole response with this error, for a request that the library has not read.
+/// A complete response with this error, for a request that the library has not read.
 std::string refusal_text(const Refusal& refusal);
 
 }  // namespace lft::serve

@@ -12,7 +12,7 @@ void check_length(const text::Conversation& conversation, const text::Tokenizer&
                   int64_t positions) {
   constexpr int64_t kBytesOfToken = 4;  // on average; shorter texts are cheap to tokenise
   constexpr size_t kPiece = 64u << 10;
-  constexpr int64_t kCut = 64;  // tokens that a piece may have more than the same text in the whole
+  constexpr int64_t kCut = 64;  // tokens that a piece may have more than the same text in one piece
   int64_t bytes = 0, tokens = 0;
   for (const text::Message& message : conversation.messages) bytes += std::ssize(message.text);
   if (bytes <= kBytesOfToken * positions) return;

@@ -1,4 +1,4 @@
-// Refuses texts that are much longer than the model's positions before they are fully tokenised,
+// Rejects texts that are much longer than the model's positions before they are fully tokenised,
 // which takes about 75 bytes of memory for each byte.
 #pragma once
 #include <cstdint>

@@ -38,7 +38,7 @@ class RequestFrame {
 
  private:
   bool refuse(int status, const std::string& message);
-  // Each returns false if it refuses the request or needs more bytes.
+  // Each returns false if it rejects the request or needs more bytes.
   bool find_head_end(std::string_view bytes);
   bool read_head(std::string_view head);
   bool read_field(std::string_view line);
@@ -48,15 +48,15 @@ class RequestFrame {
 
   const FrameLimits limits_;
   Refusal refusal_;
-  size_t head_ = 0;  // bytes of the head with its empty line; 0: it has not come
-  size_t line_ = 0;  // where the next line of the head begins
-  size_t end_ = 0;   // of the request; 0: unknown
+  size_t head_ = 0;  // bytes of the head with its empty line; 0: incomplete
+  size_t line_ = 0;  // start of the next line of the head
+  size_t end_ = 0;   // end of the request; 0: unknown
   int lengths_ = 0, hosts_ = 0;
   size_t length_ = 0;
   bool chunked_ = false, continues_ = false;
-  size_t chunk_ = 0;  // where the next chunk begins
+  size_t chunk_ = 0;  // start of the next chunk
   bool in_trailer_ = false;
-  std::string chunks_ = {};  // of a chunked body: what has come of it
+  std::string chunks_ = {};  // for a chunked body: the received part
 };
 
 }  // namespace lft::serve

@@ -24,15 +24,15 @@ void append(std::vector<PreviewPiece>& pieces, PreviewPiece::Kind kind, const st
   pieces.back().text += text;
 }
 
-/// Whether a token shares a byte with an answer that is not learnt.
+/// Whether a token shares a byte with an answer that is not trained on.
 bool is_masked(const text::Token& token, const text::Rendered& rendered) {
   return std::ranges::any_of(rendered.masked, [&](const text::Rendered::Span& span) {
     return token.begin < span.end && token.end > span.begin;
   });
 }
 
-/// The rendered text by tokens, as far as `kept` goes. Every byte of the text stands in one piece:
-/// the tokens of one character share it.
+/// The rendered text by tokens, up to `kept`. Every byte of the text is in one piece: the tokens of
+/// one character share it.
 std::vector<PreviewPiece> make_pieces(const data::EncodedText& text, const data::Sample& kept,
                                       const text::Tokenizer& tokenizer,
                                       const std::vector<int64_t>& runs, int64_t image_token) {
@@ -67,7 +67,7 @@ std::string ids_hash(const std::vector<int64_t>& ids) {
   return sha256(text);
 }
 
-/// Sizes come from the files; prepared data has only the squares.
+/// Sizes come from the files; prepared data has only the fitted squares.
 std::vector<PreviewImage> make_images(const data::Dataset& dataset, int64_t index,
                                       const data::Row& row, const io::ImageLimits& limits,
                                       const data::Sample& sample) {
@@ -92,7 +92,7 @@ bool uses_prepared(const recipe::Recipe& recipe) {
          });
 }
 
-/// What training reads, beside how its row became that.
+/// The training input, and the steps from its row to it.
 Preview preview_sample(const data::Dataset& dataset, int64_t index, const recipe::Recipe& recipe,
                        const text::Tokenizer& tokenizer, const data::EncodeOptions& options) {
   const data::Sample sample = dataset.get(index);
@@ -131,7 +131,7 @@ Preview preview_sample(const data::Dataset& dataset, int64_t index, const recipe
   return preview;
 }
 
-/// The same, or why data.on_bad_sample: skip leaves it out.
+/// The same, or the reason why data.on_bad_sample: skip excludes it.
 Preview preview_or_reason(const data::Dataset& dataset, int64_t index, const recipe::Recipe& recipe,
                           const text::Tokenizer& tokenizer, const data::EncodeOptions& options) {
   try {
@@ -147,7 +147,7 @@ Preview preview_or_reason(const data::Dataset& dataset, int64_t index, const rec
   }
 }
 
-/// Of the row with this id or at this place; -1 where there is none.
+/// The row with this id or at this position; -1 if there is none.
 int64_t find_row(const data::Dataset& dataset, const std::string& asked) {
   for (int64_t i = 0; i < dataset.size(); ++i) {
     if (dataset.id(i) == asked || dataset.row(i).where == asked) return i;
@@ -203,7 +203,7 @@ std::vector<Preview> under_template(const recipe::Recipe& recipe, const std::str
                                     const std::vector<Preview>& previews) {
   recipe::Recipe other = recipe;
   other.data.chat_template = name;
-  other.data.on_bad_sample = recipe::BadSampleRule::kSkip;  // its refusals are what is shown
+  other.data.on_bad_sample = recipe::BadSampleRule::kSkip;  // its errors are shown
   std::vector<std::string> rows;
   for (const Preview& preview : previews) rows.push_back(preview.where);
   return preview_rows(other, rows);

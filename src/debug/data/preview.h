@@ -31,7 +31,7 @@ struct PreviewImage {
 
 struct Preview {
   std::string id, where;
-  std::string left_out;  // why data.on_bad_sample: skip skips it; then nothing below is set
+  std::string left_out;  // the reason of data.on_bad_sample: skip; then nothing below is set
   std::vector<PreviewPiece> pieces;
   int64_t tokens = 0, supervised = 0, image_positions = 0;  // within data.max_tokens
   int64_t cut = 0, cut_supervised = 0;                      // after it

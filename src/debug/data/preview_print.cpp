@@ -84,7 +84,7 @@ std::string image_line(const PreviewImage& image, const recipe::Recipe& recipe) 
          " (" + recipe.data.image_fit.word() + ")";
 }
 
-/// Empty where every answer is learnt.
+/// Empty if every answer is trained on.
 std::string masked_line(const Preview& preview) {
   if (preview.masked == 0) return "";
   return std::to_string(preview.masked) + " of " + std::to_string(preview.answers) +
@@ -93,7 +93,7 @@ std::string masked_line(const Preview& preview) {
 
 std::string ids_line(const Preview& preview) { return "sha256 " + preview.ids_sha256; }
 
-/// What the text holds cannot move the cursor; its line breaks stay.
+/// Makes a text safe for the terminal: it cannot move the cursor; line breaks are kept.
 std::string safe(const std::string& text) {
   return escape_text(text, SIZE_MAX, /*keep_lines=*/true);
 }
@@ -119,7 +119,7 @@ std::string figure(const PreviewImage& image, const recipe::Recipe& recipe) {
   const family::ImageShape& shape = square.shape;
   const auto plane = static_cast<size_t>(shape.height * shape.width),
              tiles = static_cast<size_t>(shape.tiles);
-  // Tiles stand below each other.
+  // Tiles are stacked vertically.
   io::RgbImage rgb{shape.width, shape.height * shape.tiles, io::Pixels(3 * plane * tiles)};
   for (size_t tile = 0; tile < tiles; ++tile) {
     for (size_t c = 0; c < 3; ++c) {

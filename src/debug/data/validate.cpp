@@ -67,20 +67,20 @@ std::vector<RowSource> open_sources(const recipe::Recipe& recipe,
   return sources;
 }
 
-/// An image, and the first row that shows it.
+/// An image, and the first row that contains it.
 struct NamedImage {
   const RowSource* source;
   const data::Row* row;
   std::string name;
 };
 
-/// What tells images of all sources apart: a file may be shown by several, what comes with a row is
-/// of its own source.
+/// A key that distinguishes images of all sources: a file may be used by several, an image embedded
+/// in a row belongs to its source.
 std::string image_key(const RowSource& source, const std::string& name) {
   return (data::comes_with_row(name) ? source.path : source.image_root) + "/" + name;
 }
 
-/// Each once, in the order of the rows.
+/// Each image once, in the order of the rows.
 std::vector<NamedImage> named_images(const std::vector<RowSource>& sources) {
   std::vector<NamedImage> images;
   std::unordered_set<std::string> seen;
@@ -95,7 +95,7 @@ std::vector<NamedImage> named_images(const std::vector<RowSource>& sources) {
   return images;
 }
 
-/// Everything found in the rows of one source, brought together in the order of the rows.
+/// Collects the findings for the rows of one source in the order of the rows.
 class Tally {
  public:
   Tally(const RowSource& source, DataReport& report)
@@ -133,7 +133,7 @@ class Tally {
     if (scan.readable) count(row, scan);
   }
 
-  /// Rows of `trained` that come again here.
+  /// Finds rows of `trained` that are repeated here.
   void compare(const Tally& trained, size_t index, const RowScan& scan) {
     const auto same = trained.contents_.find(scan.content);
     if (scan.content.empty() || same == trained.contents_.end()) return;
@@ -207,7 +207,7 @@ class Tally {
   AnswerTally answers_;
   DataFigures figures_;
   std::vector<int64_t> lengths_;
-  std::unordered_map<std::string, size_t> ids_, contents_;  // the first row that has it
+  std::unordered_map<std::string, size_t> ids_, contents_;  // the first row with it
 };
 
 void scan(const std::vector<RowSource>& sources, const text::Tokenizer& tokenizer,
@@ -271,7 +271,7 @@ int64_t DataReport::count(bool of_warnings) const {
 
 DataReport validate_data(const recipe::Recipe& recipe, int64_t workers) {
   auto [tokenizer, options] = train::recipe_encoding(recipe);
-  options.skip_bad = true;  // what training may leave out is looked at all the same
+  options.skip_bad = true;  // rows that training may skip are checked, too
   DataReport report;
   report.max_tokens = options.max_tokens;
   report.eos = options.eos;

@@ -46,7 +46,7 @@ constexpr int kDataFaults = 25;
 struct DataProblem {
   DataFault fault = DataFault::kFile;
   std::string where, id,
-      reason;  // file:line or file[index]; id is empty where the row has none that can be read
+      reason;        // file:line or file[index]; id is empty if the row has no readable one
   std::string next;  // the advice of its error; may be empty
 };
 

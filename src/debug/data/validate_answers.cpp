@@ -61,7 +61,7 @@ std::string AnswerTally::one_answer() const {
 
 AnswerTally::Agreement AnswerTally::by_repeated_inputs() const {
   Agreement result;
-  std::unordered_map<size_t, size_t> last;  // row of each input
+  std::unordered_map<size_t, size_t> last;  // the last row of each input
   for (size_t row = 0; row < seen_.size(); ++row) {
     if (!seen_[row].there) continue;
     const auto [before, fresh] = last.emplace(seen_[row].input, row);

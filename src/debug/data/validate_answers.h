@@ -39,7 +39,7 @@ class AnswerTally {
     bool there = false;
     size_t input = 0, answer = 0;  // of the first reply
   };
-  /// By shift: -1, 0, 1.
+  /// Counts by shift: -1, 0, 1.
   struct Agreement {
     std::array<size_t, 3> asked{}, agree{};
     std::string shift_text(const std::string& what) const;

@@ -44,7 +44,7 @@ constexpr FaultName kNames[kDataFaults] = {
 
 const FaultName& name_of(DataFault fault) { return kNames[static_cast<size_t>(fault)]; }
 
-/// "99.97"; never rounded up to 100 nor down to 0, which mean all and none.
+/// "99.97"; never rounded up to 100 or down to 0, which mean all and none.
 std::string percent(int64_t part, int64_t whole) {
   if (whole == 0) return "0";
   if (part == whole) return "100";

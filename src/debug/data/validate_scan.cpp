@@ -28,7 +28,7 @@ std::string reason_of(const ErrorInfo& info) {
   return reason;
 }
 
-/// A malformed row has no id, and its error says where in the row it is: "rows.json[3]:
+/// A malformed row has no id, and its error contains the position in the row: "rows.json[3]:
 /// conversations[1]".
 DataProblem malformed_row(const data::Row& row, const ErrorInfo& info) {
   const bool empty = info.what == data::kEmptyAnswer || info.what == data::kNoAnswer;
@@ -51,7 +51,7 @@ std::string content_hash(const data::Row& row) {
   return sha256(json.dump()).substr(0, 32);
 }
 
-/// Gathers numbers and problems of one row: each check runs whatever the others found.
+/// Collects figures and problems of one row; the checks are independent.
 class RowCheck {
  public:
   RowCheck(const RowSource& source, const data::Row& row, const RowReading& reading)
@@ -98,7 +98,7 @@ class RowCheck {
     scan_.problems.push_back(
         {.fault = fault, .where = row_.where, .id = row_.id, .reason = reason, .next = next});
   }
-  /// Whether `check` went through; what it threw is a problem of the row.
+  /// Whether `check` succeeded; an exception is a problem of the row.
   template <typename Check>
   bool passes(DataFault fault, const Check& check) {
     try {
@@ -123,7 +123,7 @@ class RowCheck {
                       : data::plan_images(row_, image_root_, options_);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kInput) throw;
-      return;  // the image is named where images are scanned
+      return;  // the image is reported by the image scan
     }
     const auto encode = [&] {
       text = data::encode_rendered(row_, std::move(rendered), images, tokenizer_, options_);
@@ -144,7 +144,7 @@ class RowCheck {
     }
   }
 
-  /// Each reply ends with the end token, and it is supervised: else a model never learns to stop.
+  /// Each reply must end with a supervised end token: otherwise a model never learns to stop.
   void check_replies(const data::EncodedText& text, const std::vector<family::ImagePlan>& images) {
     std::vector<int64_t> runs;
     for (const family::ImagePlan& image : images)
@@ -175,7 +175,7 @@ class RowCheck {
     }
   }
 
-  /// What the limit of tokens takes away.
+  /// Reports what the token limit cuts off.
   void check_limit(const data::Sample& kept) {
     scan_.kept = static_cast<int64_t>(kept.input_ids.size());
     scan_.kept_labels = kept.supervised();
@@ -205,7 +205,7 @@ class RowCheck {
   RowScan scan_;
 };
 
-/// 16 bits of grey are cut off at 255, as PIL's convert("RGB") does: what is brighter turns white.
+/// 16-bit grey is clipped at 255, as in PIL's convert("RGB"): brighter values turn white.
 std::optional<ImageFault> white_image(const std::string& name, const std::string& bytes,
                                       const io::ImageLimits& limits) {
   if (!io::read_image_header(bytes, name, limits).deep_grey) return std::nullopt;
@@ -226,7 +226,7 @@ bool is_flat(const io::RgbImage& image) {
   return true;
 }
 
-/// What is drawn by the alpha channel alone is gone where it is dropped.
+/// An image drawn only in the alpha channel is empty without it.
 std::optional<ImageFault> blank_image(const std::string& name, const std::string& bytes,
                                       io::ImageLimits limits) {
   if (limits.alpha == io::Alpha::kWhite ||
@@ -265,7 +265,7 @@ std::optional<ImageFault> image_oddity(const std::string& name, const std::strin
   return odd ? odd : blank_image(name, bytes, options.image_limits);
 }
 
-/// A line that is drawn over on a terminal, and nothing elsewhere.
+/// A progress line that is overwritten on a terminal; no output elsewhere.
 class ScanProgress {
  public:
   explicit ScanProgress(const std::string& label, int64_t count) : label_(label), count_(count) {}
@@ -314,7 +314,7 @@ ImageScan scan_image(const std::string& root, const data::Row& row, const std::s
     return {.oddity = image_oddity(name, bytes, image, options), .content = bytes_hash(bytes)};
   } catch (const Error& error) {
     const bool no_decoder =
-        error.kind() == ErrorKind::kUsage;  // a kind of image that this build cannot read
+        error.kind() == ErrorKind::kUsage;  // a kind of image that this build does not support
     if (error.kind() != ErrorKind::kInput && !no_decoder) throw;
     return {
         ImageFault{fault, quote_text(name) + ": " + reason_of(error.info()), error.info().next}};

@@ -30,11 +30,11 @@ struct RowScan {
   int64_t replies = 0, replies_with_eos = 0, replies_cut = 0;
   int64_t masked = 0;           // answers excluded from the loss, which are not in replies
   std::string content;          // hash of turns and images; empty for a malformed row
-  std::vector<ReplyHash> said;  // of every reply
+  std::vector<ReplyHash> said;  // for every reply
   size_t pixels = 0;            // hash of the images of a prepared row
 };
 
-/// How rows are read.
+/// Settings for reading rows.
 struct RowReading {
   const text::Tokenizer& tokenizer;
   const data::EncodeOptions& options;
@@ -49,7 +49,7 @@ struct ImageFault {
 };
 struct ImageScan {
   std::optional<ImageFault> fault = {};
-  std::optional<ImageFault> oddity = {};  // it can be read, but shows little
+  std::optional<ImageFault> oddity = {};  // readable, but shows little
   size_t content = 0;                     // hash of the file
 };
 /// Decodes an image completely, with the errors of training, and checks whether it can be fitted.

@@ -6,7 +6,7 @@
 namespace lft::debug {
 namespace {
 
-/// The words between two places that end with a colon: "USER:".
+/// The words between two positions that end with a colon: "USER:".
 void add_turn_marks(const std::string& text, size_t begin, size_t end,
                     std::vector<std::string>& marks) {
   while (begin < end) {
@@ -27,7 +27,7 @@ std::vector<std::string> text_marks(const text::Tokenizer& tokenizer,
     const std::string token = tokenizer.token_of(id);
     if (token.empty() || id == options.config.image_token) continue;
     if (tokenizer.is_special(id) && options.special_tokens == data::SpecialTokensInText::kError)
-      continue;  // in a text it makes the row a bad one
+      continue;  // in a text it makes the row invalid
     if (tokenizer.decode({id}, /*skip_special=*/true).empty() &&
         tokenizer.decode({id}, /*skip_special=*/false) == token)
       marks.push_back(token);

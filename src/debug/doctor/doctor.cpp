@@ -25,11 +25,11 @@ io::Json or_null(const std::string& text) {
   return text.empty() ? io::Json(nullptr) : io::Json(text);
 }
 
-/// The lesser of the machine's memory and the container's limit.
+/// The smaller of the machine's memory and the container's limit.
 double total_memory() {
   const double machine = line_bytes("/proc/meminfo", "MemTotal:");
   double limit = 0;
-  std::ifstream("/sys/fs/cgroup/memory.max") >> limit;  // "max" leaves 0
+  std::ifstream("/sys/fs/cgroup/memory.max") >> limit;  // "max" keeps 0
   return limit > 0 ? std::min(machine, limit) : machine;
 }
 
@@ -69,7 +69,7 @@ io::Json system_facts() {
         {"temporary", io::free_bytes(std::filesystem::temp_directory_path().string())}}}};
 }
 
-/// Variables that change what a run computes or how fast.
+/// Environment variables that affect the results or speed of a run.
 io::Json variables() {
   io::Json set = io::Json::object();
   for (const char* name :
@@ -130,7 +130,7 @@ GpuAccess gpu_access(const train::CudaDriver& driver) {
   return access;
 }
 
-/// One step in one precision. A device may fail in any way; whatever it is belongs into the report.
+/// One step in one precision. A device may fail in any way; the report contains every error.
 io::Json examine_step(at::Device device, at::ScalarType type, const DoctorOptions& options,
                       DoctorReport& report) {
   const std::string name = device.str() + " in " + train::compute_name(type);
@@ -188,7 +188,7 @@ DoctorReport examine(const DoctorOptions& options) {
   const GpuAccess access = gpu_access(driver);
   const std::string hindrance = gpu_hindrance(access);
   report.facts["gpu"] = or_null(hindrance);
-  // A machine without a driver or a device is one for the CPU, and healthy.
+  // A machine without a driver or a device is healthy and uses the CPU.
   if (!hindrance.empty() && driver.found && (!driver.problem.empty() || !driver.devices.empty()))
     report.problems.push_back({ErrorKind::kResource, hindrance});
   report.facts["steps"] = examine_steps(options, report);

@@ -11,7 +11,7 @@ std::string capability_text(int capability) {
   return std::to_string(capability / 10) + "." + std::to_string(capability % 10);
 }
 
-/// Of the driver itself; empty: it has a device.
+/// For the driver itself; empty: it has a device.
 std::string driver_hindrance(const GpuAccess& access) {
   const train::CudaDriver& driver = access.driver;
   if (!driver.found) return "there is no NVIDIA driver: " + driver.problem;
@@ -23,8 +23,8 @@ std::string driver_hindrance(const GpuAccess& access) {
 
 std::string library_hindrance(const GpuAccess& access) {
   if (access.used) return "";
-  // The loader's own words first: a library that is there may fail to open, by what it needs
-  // itself.
+  // The loader's message has priority: an existing library may fail to open because of its
+  // dependencies.
   if (!access.has_cuda_library)
     return "this LibTorch is one without CUDA" +
            (access.unused.empty() ? "" : ": " + access.unused);
@@ -50,7 +50,7 @@ bool runs_on(const std::string& architectures, int capability) {
     std::istringstream words(item);
     int compiled = 0;
     std::string kind;
-    words >> compiled >> kind;  // "90", "90-real", "90-virtual"; "90a" runs on 9.0 alone
+    words >> compiled >> kind;  // "90", "90-real", "90-virtual"; "90a" runs only on 9.0
     if (kind.starts_with("a")) {
       if (compiled == capability) return true;
       continue;

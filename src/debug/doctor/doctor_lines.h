@@ -7,7 +7,7 @@
 
 namespace lft::debug {
 
-/// Lines to print for a bug report: one for each fact, then the problems.
+/// Lines to print for a bug report: one per fact, then the problems.
 std::vector<std::string> doctor_lines(const DoctorReport& report);
 
 }  // namespace lft::debug

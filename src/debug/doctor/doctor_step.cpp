@@ -37,8 +37,8 @@ Matrix filled(int64_t rows, int64_t cols, const Element& element) {
   return m;
 }
 
-/// -1, 0 and 1. The salts below make every number of the step, gradients included, one that BF16
-/// holds exactly.
+/// -1, 0 and 1. With the salts below every number of the step, including gradients, is exact in
+/// BF16.
 Matrix pattern(int64_t rows, int64_t cols, int64_t salt) {
   return filled(rows, cols, [&](int64_t i, int64_t j) {
     const int64_t k = (7 * i + 3 * j + salt * i * j + salt) % 5;
@@ -95,8 +95,8 @@ StepGradients backward(const Layer& layer, const Matrix& x, const Matrix& dy) {
           .b = product(transposed(dy), product(x, transposed(layer.a_ri)))};
 }
 
-/// What the good step must compute. StepGradients in the order of the trainables: A and B of the
-/// first layer, then of the second.
+/// The expected values of the good step. StepGradients in the order of the trainables: A and B of
+/// the first layer, then of the second.
 struct Expected {
   double loss = 0, norm = 0;
   std::vector<Matrix> before, gradients;
@@ -147,7 +147,7 @@ class ToyModel : public torch::nn::Module {
   std::array<layers::Linear, 2> layers = {layers::Linear(nullptr), layers::Linear(nullptr)};
 };
 
-/// Collects what is not as it must be.
+/// Collects deviations from the expected values.
 class Judge {
  public:
   explicit Judge(StepCheck& check) : check_(check) {}
@@ -160,7 +160,7 @@ class Judge {
     require(std::abs(got - want) <= tolerance * std::abs(want),
             what + " is " + io::Json(got).dump() + ", not " + io::Json(want).dump());
   }
-  /// The first element that is off.
+  /// Reports the first element that differs.
   void tensor(const std::string& what, const at::Tensor& got, const std::vector<double>& want,
               double tolerance) {
     const at::Tensor values = got.defined() ? got.detach().to(at::kCPU, at::kDouble).contiguous()
@@ -201,7 +201,7 @@ void judge_overflow(Judge& judge, const ops::GradStats& stats, const train::Opti
 /// step is rate * g / (|g| + eps).
 void judge_update(Judge& judge, const ops::GradStats& stats, const train::Optimizer& optimizer,
                   const Expected& want) {
-  constexpr double kRounding = 0x1p-20;  // a few roundings of float32 after each other
+  constexpr double kRounding = 0x1p-20;  // a few consecutive roundings of float32
   judge.require(!stats.found_inf, "a good step was skipped");
   judge.number("the gradient norm", stats.norm, want.norm, kRounding);
   const double clip = std::min(1.0, kClip / (want.norm + 1e-6));

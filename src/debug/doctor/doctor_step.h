@@ -20,9 +20,9 @@ struct StepCheck {
 };
 
 /// First runs a step that overflows and must change nothing (in FP16 by its loss scale, which then
-/// backs off; otherwise by its input), then a good step whose loss and gradients must be exact and
-/// whose weights and moments must be those of AdamW's first step. LibTorch's exceptions are passed
-/// on. `gradients_ready` is for tests, before the gradients are checked.
+/// decreases; otherwise by its input), then a good step whose loss and gradients must be exact and
+/// whose weights and moments must be those of AdamW's first step. LibTorch's exceptions are
+/// rethrown. `gradients_ready` is for tests, before the gradients are checked.
 StepCheck check_step(
     at::Device device, at::ScalarType compute,
     const std::function<void(int64_t step, train::Optimizer&)>& gradients_ready = {});

@@ -63,8 +63,8 @@ class CallTable : public CallObserver {
       row.output_bytes += static_cast<int64_t>(output.nbytes());
   }
 
-  /// A tensor counts for the innermost called module that holds it; what no output depends on has
-  /// rows of its own.
+  /// A tensor counts for the innermost called module that contains it; tensors that no output
+  /// depends on have separate rows.
   void count(const Parameter& parameter, const std::vector<std::string>& unused) {
     const auto within = [&](const std::string& module) {
       return parameter.name.starts_with(module + ".");
@@ -104,8 +104,8 @@ class CallTable : public CallObserver {
       if (at == index_.end()) continue;
       const int64_t products = rows[at->second].multiply_adds;
       if (dot == module.size() || products == 0 || rows[at->second].leaf) return rows[at->second];
-      // The module above made the products with it, chunk by chunk: the head, where there is a loss
-      // and no logits.
+      // The calling module computed the products with it, chunk by chunk: the head, if there is a
+      // loss and no logits.
       rows[at->second].multiply_adds = 0;
       SummaryRow& row = row_of(module, "(in chunks)");
       row.multiply_adds = products;
@@ -118,7 +118,7 @@ class CallTable : public CallObserver {
   std::vector<size_t> open_;  // rows of the calls that are running
 };
 
-/// Rows of an image, where there is room for one, and text; all that follows the image, or the
+/// Rows with an image, if there is space for one, and text; everything after the image, or the
 /// first token, is supervised.
 family::Batch made_up_batch(const family::ModelConfig& config, int64_t batch, int64_t tokens,
                             at::TensorOptions meta) {
@@ -155,8 +155,8 @@ std::string plural(int64_t count, const std::string& name) {
   return std::to_string(count) + " " + name + (count == 1 ? "" : "s");
 }
 
-/// Runs the batch, and counts. The model is on the meta device. With `loss` as a training step runs
-/// it, else to all logits.
+/// Runs the batch on the meta device and counts. With `loss` it runs like a training step, else to
+/// all logits.
 Summary summarize(family::Model& model, const family::Batch& batch, bool loss,
                   at::ScalarType compute, const std::vector<Parameter>& parameters) {
   const at::NoGradGuard no_grad;
@@ -208,7 +208,7 @@ Summary summarize_model(const hf::ModelDir& dir, const SummaryOptions& options) 
     parameters.push_back({name, io::dtype_name(info.dtype), static_cast<int64_t>(info.numel()),
                           static_cast<int64_t>(info.bytes), false});
   }
-  if (dir.tensors.empty()) {  // config.json alone
+  if (dir.tensors.empty()) {  // only config.json
     const int64_t bytes =
         static_cast<int64_t>(c10::elementSize(hf::to_scalar_type(dir.stored_dtype)));
     for (const family::TensorSpec& spec : config.family->layout(config).tensors) {

@@ -41,7 +41,7 @@ struct SummaryOptions {
   int64_t batch = 0, tokens = 0;  // tokens in a row, including image positions
 };
 
-/// Parameters as the checkpoint stores them. kUsage for more tokens than the model has positions.
+/// Parameters as stored in the checkpoint. kUsage for more tokens than the model has positions.
 Summary summarize_model(const hf::ModelDir& dir, const SummaryOptions& options);
 /// The summary of the run's first micro-batch, or with `options` of a synthetic one.
 Summary summarize_run(const recipe::Recipe& recipe, const SummaryOptions& options);

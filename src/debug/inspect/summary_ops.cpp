@@ -34,7 +34,7 @@ int64_t multiply_adds(const at::RecordFunction& fn) {
   return 0;
 }
 
-// LibTorch gives these their shapes in Python alone.
+// LibTorch implements the shapes of these only in Python.
 
 at::Tensor meta_index_select(const at::Tensor& x, int64_t dim, const at::Tensor& index) {
   std::vector<int64_t> sizes = x.sizes().vec();

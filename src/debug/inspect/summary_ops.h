@@ -17,7 +17,7 @@ class ProductCount {
   ProductCount();
   ~ProductCount();
   ProductCount(const ProductCount&) = delete;
-  /// By the path of the innermost call() in which they ran.
+  /// Multiply-adds by the path of the innermost call() in which they ran.
   const std::map<std::string, int64_t>& by_module() const { return by_module_; }
 
  private:

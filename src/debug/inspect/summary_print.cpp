@@ -15,7 +15,7 @@ std::string bytes_text(int64_t bytes) {
   return bytes == 0 ? "-" : format_bytes(static_cast<double>(bytes));
 }
 
-/// A path with the number of a layer in it: "a.layers.7.b".
+/// A path that contains a layer number: "a.layers.7.b".
 struct Numbered {
   std::string before, after;  // "a.layers.", ".b"
   int64_t number = -1;        // -1: no part is a number
@@ -44,8 +44,8 @@ size_t layer_size(const std::vector<SummaryRow>& rows, size_t begin) {
   return end - begin;
 }
 
-/// Whether the layer that stands so many layers after the one at `begin` has the same rows, and a
-/// number so much higher.
+/// Whether the layer this many layers after the one at `begin` has the same rows and a number
+/// higher by as many.
 bool is_equal_layer(const std::vector<SummaryRow>& rows, size_t begin, size_t size,
                     int64_t between) {
   const size_t other = begin + size * static_cast<size_t>(between);
@@ -61,7 +61,7 @@ bool is_equal_layer(const std::vector<SummaryRow>& rows, size_t begin, size_t si
   return true;
 }
 
-/// Equal layers in a row as one, "layers.0-31", with the counts of all of them.
+/// Merges consecutive equal layers, "layers.0-31", and sums their counts.
 std::vector<SummaryRow> collapsed(const std::vector<SummaryRow>& rows) {
   std::vector<SummaryRow> out;
   for (size_t i = 0; i < rows.size();) {

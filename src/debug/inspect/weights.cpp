@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 constexpr size_t kShownNames = 20;
 constexpr char kTrainables[] = "/trainables.safetensors";
 
-/// The tensors of a directory by canonical name, whatever kind of directory it is.
+/// The tensors of a directory of any kind, by canonical name.
 struct WeightsSource {
   std::string path, kind;  // kind: adapter, checkpoint, incident, model
   std::vector<io::SafetensorsFile> files = {};
@@ -65,8 +65,8 @@ WeightsSource open_trainables(const std::string& path, const std::string& kind) 
   return source;
 }
 
-/// The path of a step that verifies: `path` itself, or the newest below it; "" where there is none
-/// at all.
+/// The path of a step that verifies: `path` itself, or the newest below it; "" if there is none at
+/// all.
 std::string verified_step(const std::string& path, bool is_step) {
   const std::vector<checkpoint::CheckpointStatus> steps =
       is_step ? std::vector{checkpoint::inspect_checkpoint(path)}
@@ -109,7 +109,7 @@ WeightsSource open_weights(const std::string& given) {
   no_source(path, "a folder with none of them");
 }
 
-/// Sums over one module; what the row is made of.
+/// Sums over one module, for its row.
 struct Sums {
   ModuleChange row;
   double squares_a = 0, squares_difference = 0;
@@ -141,7 +141,7 @@ void note_non_finite(Sums& sums, const std::string& part, const char* side,
   }
 }
 
-/// In double, whatever the two are stored in. Equal infinities and NaNs at one place are no change.
+/// Computed in double for all dtypes. Equal infinities and NaNs at one position are no change.
 void add_tensor(Sums& sums, const std::string& part, const at::Tensor& stored_a,
                 const at::Tensor& stored_b) {
   const at::Tensor a = stored_a.to(at::kDouble), b = stored_b.to(at::kDouble);
@@ -177,7 +177,7 @@ ModuleChange finish(Sums sums) {
   return std::move(row);
 }
 
-/// NaN first, then the largest change; by name where it is the same.
+/// NaN first, then the largest change; equal ones by name.
 bool before(const ModuleChange& x, const ModuleChange& y) {
   if (std::isnan(x.relative) != std::isnan(y.relative)) return std::isnan(x.relative);
   if (!std::isnan(x.relative) && x.relative != y.relative) return x.relative > y.relative;

@@ -14,20 +14,20 @@ struct ModuleChange {
   std::string module;
   int64_t tensors = 0, tensors_changed = 0;
   int64_t elements = 0, changed = 0;  // changed: other values, not other bits
-  double relative = 0;  // Frobenius norm of the difference / of A's values; infinite where A is all
+  double relative = 0;  // Frobenius norm of the difference / of A's values; infinite if A is all
                         // zero and B is not
-  double max_abs = 0;   // NaN where a difference is one
+  double max_abs = 0;   // NaN if a difference is one
   std::vector<std::string>
-      notes;  // tensors that stayed beside ones that changed, another dtype, non-finite values
+      notes;  // unchanged tensors next to changed ones, another dtype, non-finite values
 };
 
 struct WeightsReport {
-  std::string a, b;  // what was compared, after an output directory became one of its folders
+  std::string a, b;  // compared directories, with an output directory's folder in its place
   std::vector<ModuleChange>
-      modules;  // of the tensors that both have in the same shape, largest relative change first
+      modules;  // of the common tensors with equal shapes, largest relative change first
   std::vector<std::string> only_a, only_b;  // tensors
   std::vector<std::string> shapes;          // "name: [2, 3] and [2, 4]"
-  bool changed() const;                     // anything at all
+  bool changed() const;                     // any difference
 };
 
 /// `a` and `b`: an adapter directory, one step of a checkpoint, a checkpoints folder (its newest

@@ -22,9 +22,9 @@ namespace lft::debug {
 namespace {
 
 constexpr size_t kJudgedSamples = 16;
-constexpr double kCoreFall = 1e-3;  // of the loss before: less is no fall
+constexpr double kCoreFall = 1e-3;  // of the initial loss: less does not count as a fall
 constexpr double kPartFall = 0.1;   // of the core's fall
-constexpr double kSlower = 0.8;     // of the fall without an odd setting: worth a word
+constexpr double kSlower = 0.8;     // of the fall without an odd setting: reported below this
 constexpr size_t kNamedModules = 5;
 constexpr char kWhole[] = "lft train", kLrPart[] = "learning rate";
 
@@ -40,7 +40,7 @@ Recipe core_recipe(Recipe recipe, int64_t steps) {
   return recipe;
 }
 
-/// Trials of one recipe, each with a model of its own.
+/// Trials of one recipe, each with a new model.
 class BareTrials {
  public:
   BareTrials(train::RunInputs inputs, const BareOptions& options)
@@ -106,7 +106,7 @@ class BareTrials {
                    " trained modules did not move: " + join(still, ", ", kNamedModules);
   }
 
-  /// The first of the training order with supervised tokens.
+  /// The first samples in training order with supervised tokens.
   std::vector<data::Sample> first_samples(const train::RunInputs& inputs) const {
     data::LoaderOptions options = train::loader_options(inputs, inputs.data.lengths);
     options.workers = 1;
@@ -135,7 +135,7 @@ class BareTrials {
     return fall > 0 ? "the loss hardly falls" : "the loss does not fall";
   }
 
-  /// A step without an image does not reach the image side.
+  /// A step without an image does not affect the image side.
   static std::vector<std::string> unmoved(const train::Run& run, const TrialRun& bench,
                                           bool images) {
     std::vector<std::string> names;
@@ -153,8 +153,8 @@ class BareTrials {
   const BareOptions& options_;
 };
 
-/// The run as a user starts it. Its folder goes afterwards, and the output_dir where it was not
-/// there before.
+/// Runs `lft train` like a user. Its folder is deleted afterwards, and also output_dir if it did
+/// not exist before.
 void run_train(Recipe recipe, const std::string& dir, const BareOptions& options,
                BareTrial& trial) {
   const bool there = io::path_exists(recipe.output_dir);
@@ -170,7 +170,7 @@ void run_train(Recipe recipe, const std::string& dir, const BareOptions& options
   }
   io::remove_tree(dir);
   std::error_code ignored;
-  if (!there) std::filesystem::remove(parent, ignored);  // an empty folder only
+  if (!there) std::filesystem::remove(parent, ignored);  // only an empty folder
 }
 
 std::string outcome_text(const BareTrial& trial) {
@@ -193,15 +193,14 @@ std::string trial_line(const BareTrial& trial) {
          (trial.settings.empty() ? "" : "  [" + escape_text(join(trial.settings), 400) + "]");
 }
 
-/// It is deleted in the end.
+/// It is deleted at the end.
 void refuse_taken(const std::string& dir) {
   if (!io::path_exists(dir)) return;
   refuse(ErrorKind::kUsage, "the folder for the last trial is there already", dir, {}, {},
          "delete it, or choose another output_dir with --set");
 }
 
-/// A setting far from the usual, beside what the loss falls by without it; null: of the adapters
-/// alone.
+/// Compares an unusual setting with the loss's fall without it; null: with adapters only.
 void try_odd(BareTrials& trials, const Recipe& without, const Recipe& with, const BareTrial* core,
              BareTrial& trial) {
   BareTrial alone{.part = "the adapters alone"};
@@ -231,8 +230,8 @@ std::string part_of(const std::string& field) {
   return field;
 }
 
-/// A part may fail for an odd setting that came back before it and did no harm alone. Where it does
-/// well without one, that one is at fault; `with` is mended then.
+/// A part may fail because of an odd setting that was restored before it and was harmless alone. If
+/// it works without one, that one is the cause; `with` is then fixed.
 void blame_odd_before(BareTrials& trials, const std::vector<OddSetting>& odd, double least_fall,
                       Recipe& with, BareTrial& trial) {
   for (const OddSetting& each : odd) {
@@ -251,8 +250,8 @@ void blame_odd_before(BareTrials& trials, const std::vector<OddSetting>& odd, do
   }
 }
 
-/// The core again at ten times the learning rate, and so on, until it learns. With a fault where
-/// none does, or where the rate is not in question.
+/// Repeats the core at ten times the learning rate, and so on, until it learns. Reports a fault if
+/// no rate works, or if the rate is not the cause.
 BareTrial try_rates(BareTrials& trials, Recipe recipe, const BareTrial& core) {
   const double moves = core.fall();
   BareTrial rate{.part = kLrPart, .fault = "not tried"};
@@ -260,7 +259,7 @@ BareTrial try_rates(BareTrials& trials, Recipe recipe, const BareTrial& core) {
   const Recipe asked = recipe;
   for (double factor = 10; asked.optim.lr * factor <= kMostLr; factor *= 10) {
     if (requested_signal() != 0) return rate;
-    // What a loss falls by grows with the rate while it is small.
+    // At a small rate the decrease of the loss is proportional to it.
     if (moves > 0 && moves * factor < kSomeFall * core.before) continue;
     recipe.optim.lr = asked.optim.lr * factor;
     rate = {.part = kLrPart, .settings = settings_of(asked, recipe)};
@@ -271,7 +270,7 @@ BareTrial try_rates(BareTrials& trials, Recipe recipe, const BareTrial& core) {
   return rate;
 }
 
-/// The core, its parts, and the whole.
+/// Runs the core, its parts, and the complete run.
 BareReport run_trials(train::RunInputs inputs, const Recipe& asked, const BareOptions& options) {
   BareReport report;
   Recipe current = inputs.recipe;
@@ -348,7 +347,7 @@ std::string bare_advice(const BareReport& report) {
   if (!core.fault.empty()) {
     return "look at the learning rate, the model and the data: lft debug overfit, lft validate";
   }
-  // The whole run is tried only where every part has passed.
+  // The complete run is tried only if every part has passed.
   if (report.culprits().front() == kWhole)
     return "lft train says it at length, with what to do about it";
   return "give these settings the value before the arrow: with it the steps were healthy";

@@ -16,7 +16,7 @@ namespace lft::debug {
 
 struct BareOptions {
   int64_t steps = 20;                                          // of every trial
-  std::function<void(const std::string&)> print = print_line;  // gets every line
+  std::function<void(const std::string&)> print = print_line;  // receives every line
   TrialHooks hooks = {};
 };
 
@@ -25,7 +25,7 @@ struct BareTrial {
   std::string part;                        // "core", a recipe's section of settings, "lft train"
   std::vector<std::string> settings = {};  // "precision.compute fp32 -> fp16"
   std::string fault = {};                  // what failed; empty: healthy
-  std::string remark = {};                 // on a healthy one
+  std::string remark = {};                 // for a healthy one
   std::optional<ForwardFault> cause = {};  // the cause, if known
   double before = NAN, after = NAN;        // loss on the first samples, without dropout
   double fall() const { return before - after; }

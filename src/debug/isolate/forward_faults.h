@@ -11,7 +11,7 @@
 namespace lft::debug {
 
 struct ForwardFault {
-  std::string name;  // what and where: "overflow of fp16 in language_model.model.norm"
+  std::string name;  // cause and place: "overflow of fp16 in language_model.model.norm"
   std::vector<std::string> evidence = {};
   std::string next = {};
 };

@@ -16,7 +16,7 @@ constexpr double kMostEps = 1e-6, kUsualEps = 1e-8;
 constexpr double kLeastScale = 1.0 / 16, kMostScale = 64, kUsualScale = 2;
 constexpr double kMostDropout = 0.5, kLeastClip = 0.01;
 
-/// Of the adapters' product, for alpha = 1.
+/// For the adapters' product, with alpha = 1.
 double unit_scale(const Recipe& recipe) {
   return lora::lora_scale(
       {.variant = recipe.lora.variant, .rank = recipe.lora.rank, .alpha = 1, .dropout = 0});

@@ -24,8 +24,8 @@ struct OddSetting {
 /// 0.5, optim.clip_grad_norm below 0.01.
 std::vector<OddSetting> odd_settings(const recipe::Recipe& asked);
 
-constexpr double kSomeFall = 0.02;  // of the previous loss; less is no fall
-constexpr double kMostLr = 10;      // as a recipe allows
+constexpr double kSomeFall = 0.02;  // of the previous loss; less does not count as a fall
+constexpr double kMostLr = 10;      // upper limit in a recipe
 /// With the usual value the loss must fall this many times more before a setting is reported.
 constexpr double kCuredFall = 3;
 

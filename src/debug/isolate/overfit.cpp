@@ -24,9 +24,9 @@ namespace {
 constexpr int64_t kPrintEvery = 10, kProbeSteps = 50;
 constexpr double kNearNats = 0.05, kNearShare = 0.05;
 constexpr int kBarWidth = 48;
-constexpr size_t kLastLosses = 10;  // of which the median tells where a run has got to
-constexpr double kFalling = 0.02;   // from one tenth of the steps to the next: still falls
-constexpr double kWayDone = 0.1;    // of the loss, before a run is called unfinished
+constexpr size_t kLastLosses = 10;  // their median is the final loss of a run
+constexpr double kFalling = 0.02;   // from one tenth of the steps to the next: still falling
+constexpr double kWayDone = 0.1;    // of the loss, to call a run unfinished
 
 recipe::Recipe overfit_recipe(recipe::Recipe recipe, const OverfitOptions& options) {
   recipe.output_dir = options.out.empty() ? recipe.output_dir + "/debug-overfit" : options.out;
@@ -42,8 +42,8 @@ double mean_of(std::vector<double>::const_iterator begin, size_t count) {
          static_cast<double>(count);
 }
 
-/// Whether the last tenth of the losses (two at least) lies clearly below the tenth before it, and
-/// all of the way is more than noise.
+/// Whether the last tenth of the losses (at least two) is clearly below the previous tenth, and the
+/// total decrease is more than noise.
 bool still_falls(const std::vector<double>& losses, double start, double lowest) {
   const size_t part = std::max<size_t>(2, losses.size() / 10);
   if (losses.size() < 3 * part || !(lowest < (1 - kWayDone) * start)) return false;
@@ -51,7 +51,7 @@ bool still_falls(const std::vector<double>& losses, double start, double lowest)
   return mean_of(last, part) < (1 - kFalling) * mean_of(last - static_cast<ptrdiff_t>(part), part);
 }
 
-/// The whole exercise over one model.
+/// The complete check of one model.
 class Overfit {
  public:
   Overfit(train::Run& run, const recipe::Recipe& asked, const OverfitOptions& options)
@@ -131,7 +131,7 @@ class Overfit {
       options_.print(curve_line(step, outcome.loss));
   }
 
-  /// A row of the curve on the terminal: time runs downwards.
+  /// A row of the loss curve on the terminal, with time running downwards.
   std::string curve_line(int64_t step, double loss) const {
     const double share = std::isfinite(loss) ? std::clamp(loss / report_.start, 0.0, 1.0) : 0;
     const auto bar = static_cast<size_t>(std::lround(share * kBarWidth));
@@ -150,7 +150,7 @@ class Overfit {
   }
   bool found() const { return std::ranges::any_of(report_.suspects, &OverfitSuspect::guilty); }
 
-  /// How steps ended that began well; empty: they did not end badly.
+  /// Describes a divergence of the steps after a good start; empty: none.
   std::string blew_up() const {
     if (!first_taken_ || !std::isfinite(report_.start)) return "";
     if (!report_.stopped.empty()) return report_.stopped;
@@ -158,7 +158,7 @@ class Overfit {
     std::vector<double> last(report_.losses.end() - kLastLosses, report_.losses.end());
     std::ranges::sort(last);
     const double settled = last[kLastLosses / 2];
-    constexpr double kRounding = 1e-3;  // relative; start and steps are computed in other ways
+    constexpr double kRounding = 1e-3;  // relative; start and steps are computed in different ways
     return settled > report_.start * (1 + kRounding) ? "loss " + format_number(settled, "%.4f")
                                                      : "";
   }
@@ -171,12 +171,12 @@ class Overfit {
     const OverfitSuspect frozen = suspect_frozen(run_, bench_, evidence_);
     OverfitSuspect high;
     if (blown) high = suspect_high_lr(run_, bench_, lr_probe());
-    if (high.guilty) {  // what else there is at its end came of it
+    if (high.guilty) {  // any other finding at its end is a consequence
       report_.suspects.push_back(std::move(high));
       return;
     }
     accuse(fault);
-    if (fault) return;  // nothing that follows means anything
+    if (fault) return;  // later checks would be meaningless
     if (frozen.guilty) accuse(find_dead_output(run_, batch_));
     bool explained = found();
     report_.suspects.push_back(frozen);
@@ -198,7 +198,7 @@ class Overfit {
       report_.suspects.push_back(blown ? high : suspect_high_lr(run_, bench_, probe));
   }
 
-  /// Whether one of them explains it.
+  /// Whether one of them is the cause.
   bool look_at_settings() {
     const std::vector<OverfitSuspect> suspects =
         suspect_settings(run_, asked_, batch_, step_, report_.start);
@@ -209,7 +209,7 @@ class Overfit {
   LrProbe lr_probe() {
     LrProbe probe{.start = report_.start,
                   .lowest = report_.start,
-                  // Another rate may well be there sooner where this one is on its way.
+                  // Another rate may reach it sooner while this one is still improving.
                   .near_zero_below = report_.falling ? 0 : report_.near_zero_below,
                   .steps = std::min(options_.steps, kProbeSteps),
                   .blew_up = blew_up(),
@@ -253,7 +253,7 @@ bool has_guilty(const OverfitReport& report) {
   return std::ranges::any_of(report.suspects, &OverfitSuspect::guilty);
 }
 
-/// Where to look into a value that is not finite and has no suspect.
+/// Advice for a non-finite value without a suspect.
 std::string after_stop(const OverfitReport& report) {
   return report.losses.size() <= 1
              ? "lft debug nan hunts for what is not finite in the first step"

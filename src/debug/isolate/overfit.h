@@ -14,7 +14,7 @@ namespace lft::debug {
 struct OverfitOptions {
   int64_t steps = 200;
   std::string out = {};  // directory of overfit.html; empty: <output_dir>/debug-overfit
-  std::function<void(const std::string&)> print = print_line;  // gets every line
+  std::function<void(const std::string&)> print = print_line;  // receives every line
   TrialHooks hooks = {};
 };
 
@@ -22,7 +22,7 @@ struct OverfitSuspect {
   std::string name;  // frozen layer, learning rate too low, loss reduction, optim.eps
   bool guilty = false;
   std::vector<std::string> evidence = {};
-  std::string next = {};  // what to do if it is the cause
+  std::string next = {};  // the remedy if it is the cause
 };
 
 struct OverfitReport {

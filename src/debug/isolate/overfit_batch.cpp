@@ -36,7 +36,7 @@ data::StepSamples overfit_batch(const train::Run& run) {
       }
     }
   }
-  // The probe has what reaches every trainable; the first eight may all be text.
+  // The probe reaches every trainable; the first eight samples may all be text.
   const bool image_side = std::ranges::any_of(
       run.model.trainables, [](const auto& trained) { return trained.scope != "llm"; });
   if (image_side && std::ranges::none_of(samples, has_image)) {
@@ -56,7 +56,7 @@ data::StepSamples overfit_batch(const train::Run& run) {
 }
 
 double loss_floor(const data::StepSamples& batch) {
-  std::map<std::string, std::map<int64_t, int64_t>> answers;  // what follows a context, how often
+  std::map<std::string, std::map<int64_t, int64_t>> answers;  // counts of continuations by context
   int64_t total = 0;
   for (const std::vector<data::Sample>& micro : batch.micro) {
     for (const data::Sample& sample : micro) {

@@ -11,11 +11,11 @@ namespace lft::debug {
 namespace {
 
 constexpr int64_t kSteps = 50;
-constexpr size_t kSettled = 10;  // losses at the end, of which the median counts
+constexpr size_t kSettled = 10;  // final losses, of which the median is used
 
 using recipe::Recipe;
 
-/// Trains fresh models with other settings, in the place of the run that lends its inputs.
+/// Trains new models with other settings, with the inputs borrowed from the run.
 class Settings {
  public:
   Settings(train::Run& run, const data::StepSamples& batch, const train::StepOptions& step)
@@ -23,7 +23,7 @@ class Settings {
   ~Settings() { run_.inputs.recipe = recipe_; }
   Settings(const Settings&) = delete;
 
-  /// Infinite where a step was not finite.
+  /// Infinite if a step was not finite.
   double settled_loss(const Recipe& recipe) {
     run_.inputs.recipe = recipe;
     train::Run trial = train::make_run(std::move(run_.inputs));
@@ -71,7 +71,7 @@ std::vector<OverfitSuspect> suspect_settings(train::Run& run, const Recipe& aske
   std::vector<OverfitSuspect> suspects;
   for (const OddSetting& one : odd) {
     if (requested_signal() != 0) break;
-    Recipe with = as_asked;  // this one as asked, the others mended
+    Recipe with = as_asked;  // this one as requested, the others fixed
     for (const OddSetting& other : odd) {
       if (other.name != one.name) other.mend(with);
     }

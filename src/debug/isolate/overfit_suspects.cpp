@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kShownModules = 8;
 constexpr double kSmallestHalf =
     0x1p-14;  // a smaller B may vanish in the cast to FP16, and A's gradient with it
-/// A probe gets further when the loss falls by so many times as much, and by kSomeFall.
+/// A probe is better if the loss falls by this factor more, and by kSomeFall.
 constexpr double kFurther = 1.5;
 
 bool is_a(const std::string& tensor) { return tensor.ends_with(lora::kLoraA); }
@@ -39,7 +39,7 @@ std::vector<double> slot_rates(train::Optimizer& optimizer) {
   return rates;
 }
 
-/// Whether float32 has no room for a slot's update beside its weight, at any element.
+/// Whether a slot's update is lost in float32 rounding of its weight, for every element.
 bool lost_in_rounding(const train::UpdateRule& rule, const train::Slot& slot, double lr) {
   if (slot.steps == 0) return false;
   const at::Tensor update = rule.direction(slot).abs() * lr;
@@ -47,7 +47,7 @@ bool lost_in_rounding(const train::UpdateRule& rule, const train::Slot& slot, do
   return !at::logical_and(update > half_ulp, update > 0).any().item<bool>();
 }
 
-/// Why a slot did not move; empty where it did, or where that is not its own doing.
+/// Why a slot did not change; empty if it did, or if the cause is elsewhere.
 std::string stuck_reason(const train::Run& run, const TrialRun& bench,
                          const OverfitEvidence& evidence, const lora::TrainedModule& module,
                          size_t at, double lr) {
@@ -89,8 +89,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// How much of Adam's step is left beside eps: 1 where gradients stand well above it. Not of A,
-/// whose gradient is as small as B still is. Nothing where no slot keeps Adam's second moment.
+/// The share of Adam's step that remains despite eps: 1 if gradients are far above it. Not for A,
+/// whose gradient is as small as B still is. Nothing if no slot has Adam's second moment.
 std::optional<double> above_eps(const train::Run& run) {
   const recipe::Recipe::Optim& optim = run.inputs.recipe.optim;
   std::vector<double> shares;
@@ -107,7 +107,7 @@ std::optional<double> above_eps(const train::Run& run) {
   return adam ? std::optional(median(shares)) : std::nullopt;
 }
 
-/// Relative to what it is, by tensors that did not begin at zero.
+/// The change relative to the value, over tensors that were not initially zero.
 double relative_movement(const train::Run& run, const TrialRun& bench) {
   std::vector<double> shares;
   for (size_t i = 0; i < bench.start().size(); ++i) {
@@ -130,7 +130,7 @@ void tell_probe(OverfitSuspect& suspect, const LrProbe& probe, double rate, doub
                              format_number(lowest, " to %.4f"));
 }
 
-/// Steps that begin at the start with every rate times `factor`.
+/// Runs steps from the initial state with every rate times `factor`.
 ProbedSteps probe_at(train::Run& run, TrialRun& bench, const LrProbe& probe, double factor) {
   bench.reset();
   for (train::ParamGroup& group : run.optimizer.groups()) group.lr *= factor;
@@ -197,7 +197,7 @@ OverfitSuspect suspect_frozen(train::Run& run, const TrialRun& bench,
       if (!reason.empty())
         reasons.push_back(part_of(run.optimizer.slots()[at].param.name, module) + " " + reason);
     }
-    // A bias may well have no gradient beside a weight that learns; half an adapter is none.
+    // A bias may have no gradient although its weight learns; half an adapter does not count.
     if (!reasons.empty() && (module.adapter() || reasons.size() == module.members.size()))
       stuck.push_back(module.name + ": " + join(reasons, "; "));
   }
@@ -269,7 +269,7 @@ OverfitSuspect suspect_low_lr(train::Run& run, TrialRun& bench, const LrProbe& p
   double best = probe.lowest, best_lr = lr;
   while (lr * factor * 10 <= kMostLr) {
     factor *= 10;
-    // What a loss falls by grows with the rate while it is small.
+    // At a small rate the decrease of the loss is proportional to it.
     if (moves > 0 && moves * factor < kSomeFall * probe.start) continue;
     const double lowest = probe_at(run, bench, probe, factor).lowest;
     tell_probe(suspect, probe, lr * factor, lowest);

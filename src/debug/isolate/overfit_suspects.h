@@ -37,7 +37,7 @@ OverfitSuspect suspect_reduction(const train::Run& run, const MeanLoss& mean,
 /// The result of steps at one learning rate.
 struct ProbedSteps {
   double lowest = 0;   // loss; infinite: none was finite
-  bool finite = true;  // every step was
+  bool finite = true;  // every step was finite
 };
 /// Probes at other learning rates; each starts from the initial state.
 struct LrProbe {

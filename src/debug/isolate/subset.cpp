@@ -16,7 +16,7 @@
 namespace lft::debug {
 namespace {
 
-/// Writes the rows and puts them into the recipe. Returns where the held-out rows are from.
+/// Writes the rows and sets them in the recipe. Returns the source of the held-out rows.
 std::string take_rows(const train::RunInputs& inputs, int64_t rows, recipe::Recipe& recipe) {
   const auto write = [&](const data::Dataset& whole, int64_t begin, int64_t count,
                          const char* name) {

@@ -11,11 +11,11 @@
 namespace lft::debug {
 
 struct SubsetReport {
-  int code = 0;  // train's
+  int code = 0;  // train's exit code
   std::string output_dir;
   int64_t rows = 0, steps = 0;
   std::string held_out;            // source of the held-out rows; empty: none
-  double first = NAN, last = NAN;  // training loss, a supervised token: of the first step, and the
+  double first = NAN, last = NAN;  // training loss per supervised token: of the first step, and the
                                    // mean of the last epoch
   double held_out_first = NAN, held_out_last = NAN;
 };

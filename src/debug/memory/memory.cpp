@@ -39,14 +39,15 @@ void snapshot_record(bool on) {
   }
 }
 
-/// The allocations of a GPU as PyTorch's memory_viz (pytorch.org/memory_viz) opens them, recorded
-/// from its making on. LibTorch's CUDA library is asked at run time; nothing where it is not open.
+/// Records a GPU's allocations in the format of PyTorch's memory_viz (pytorch.org/memory_viz). Uses
+/// LibTorch's CUDA library at run time; does nothing if it is not open.
+/// not open.
 class CudaSnapshot {
  public:
   CudaSnapshot() { snapshot_record(true); }
   ~CudaSnapshot() { snapshot_record(false); }
   CudaSnapshot(const CudaSnapshot&) = delete;
-  /// The pickled snapshot; "" where there is none.
+  /// The pickled snapshot; "" if there is none.
   std::string pickled() const {
     const auto call = reinterpret_cast<Snapshot>(dlsym(RTLD_DEFAULT, kSnapshot));
     return call == nullptr ? "" : call();
@@ -55,7 +56,7 @@ class CudaSnapshot {
 
 std::string size_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
-/// What lives as long as the run, by the block it lies in.
+/// Blocks that live as long as the run, by the start of their memory.
 std::unordered_map<const void*, MemoryUse> known_blocks(train::Run& run) {
   std::unordered_map<const void*, MemoryUse> known;
   const auto put = [&](const at::Tensor& tensor, MemoryUse use) {
@@ -117,7 +118,7 @@ std::string snapshot_name(const std::string& page) {
          ".pickle";
 }
 
-/// Steps with their places among the events. A step that is not finite is the last.
+/// Steps with their positions among the events. A non-finite step is the last.
 std::vector<StepMarks> take_steps(train::Run& run, train::RunMemory& memory,
                                   train::TensorLedger& ledger, const MemoryOptions& options) {
   std::vector<StepMarks> steps;
@@ -127,7 +128,7 @@ std::vector<StepMarks> take_steps(train::Run& run, train::RunMemory& memory,
     steps.back().gradients_ready = ledger.now();
     if (hook) hook(step, optimizer);
   };
-  run.optimizer.zero_gradients();  // what the first step would make and keep
+  run.optimizer.zero_gradients();  // otherwise the first step would create and keep it
   run.optimizer.refresh_copies(run.state.compute);
   const std::unique_ptr<data::Loader> loader = train::start_loader(run.inputs, 0);
   const int64_t count = std::min(options.steps, run.inputs.total_steps);
@@ -196,7 +197,7 @@ ErrorInfo leak_error(const MemoryReport& report) {
 
 MemoryReport debug_memory(const recipe::Recipe& asked, const MemoryOptions& options) {
   recipe::Recipe recipe = asked;
-  recipe.output_dir += "/debug-memory";  // never made: the run's own folder may hold a run
+  recipe.output_dir += "/debug-memory";  // never created: the run's own folder may contain a run
   train::make_deterministic(recipe.train.deterministic);
   train::RunInputs inputs = train::open_inputs(recipe);
   train::RunMemory memory(inputs.device);

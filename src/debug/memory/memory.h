@@ -12,7 +12,7 @@ namespace lft::debug {
 
 struct MemoryOptions {
   int64_t steps = 4;                // at least 3, to distinguish a leak from one-time allocations
-  std::string out = "memory.html";  // the picture; on a GPU the snapshot for memory_viz goes beside
+  std::string out = "memory.html";  // the page; on a GPU the snapshot for memory_viz is next to
                                     // it, as .pickle
   std::function<void(const std::string&)> print = print_line;
   TrialHooks hooks = {};
@@ -20,7 +20,7 @@ struct MemoryOptions {
 
 struct MemoryReport {
   MemoryPicture picture;
-  std::vector<StepMarks> steps;  // those that took place
+  std::vector<StepMarks> steps;  // steps that ran
   std::string page, snapshot;    // files written; snapshot: "" without a GPU
   int signal = 0;                // received before the end
 };

@@ -63,7 +63,7 @@ std::string page_size(int64_t bytes) { return format_bytes(static_cast<double>(b
 
 std::string one_digit(double value) { return format_number(value, "%.1f"); }
 
-/// From events and bytes to the drawing.
+/// Converts events and bytes to drawing coordinates.
 struct Axes {
   int64_t first, last;
   double most;
@@ -76,7 +76,7 @@ struct Axes {
   }
 };
 
-/// The area between the uses before this one and with it.
+/// The area between the sums without and with this use.
 std::string area(const MemoryPicture& picture, size_t use, const Axes& axes) {
   std::string upper, lower;
   bool any = false;

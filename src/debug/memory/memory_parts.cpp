@@ -60,7 +60,7 @@ std::vector<MemoryMoment> moments_of(const std::vector<Change>& changes, int64_t
   return all;
 }
 
-/// No peak is lost: of equal stretches the highest moment each.
+/// Keeps the highest moment of each of equal intervals, so that no peak is lost.
 std::vector<MemoryMoment> thin_out(const std::vector<MemoryMoment>& all, size_t points) {
   if (all.size() <= points) return all;
   std::vector<MemoryMoment> out;
@@ -93,8 +93,8 @@ std::vector<MemoryModule> modules_at(const std::vector<train::LedgerEntry>& entr
   return sorted;
 }
 
-/// The first step may leave what is made once. What is replaced by every step is no leak: one is
-/// left, not one a step.
+/// One-time allocations may remain after the first step. A block that every step replaces is no
+/// leak: one remains in total, not one per step.
 std::vector<train::LeakGroup> leaks_of(const std::vector<train::LedgerEntry>& entries,
                                        const std::vector<StepMarks>& steps) {
   if (steps.size() < 3) return {};

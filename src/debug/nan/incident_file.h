@@ -16,8 +16,8 @@ struct Incident {
     std::string id;
     int64_t index = -1, tokens = 0, supervised = 0;
     size_t micro = 0;
-    std::vector<int64_t> answer = {};  // of an evaluation: ids generated after the prompt
-    bool answering = false;            // the value that was not finite came after them
+    std::vector<int64_t> answer = {};  // for an evaluation: ids generated after the prompt
+    bool answering = false;            // the value that was not finite followed them
   };
   std::string path;  // of incident.json
   int64_t step = 0, epoch = 0;
@@ -27,8 +27,8 @@ struct Incident {
   std::string reason;
   std::vector<Row> rows;
   int64_t evaluated = 0;          // above 0: rows of data.eval, of which this many were evaluated
-  io::Json identity;              // of what it ran on; null: an older lft wrote no such thing
-  std::string trainables_sha256;  // empty, too
+  io::Json identity;              // of the model and data; null: not written by an older lft
+  std::string trainables_sha256;  // empty in that case, too
 };
 
 /// kInput for an incident that does not fit the model or data of the replay.

@@ -17,7 +17,7 @@ namespace {
 
 using train::short_number;
 
-constexpr double kBlownUp = 1e4;  // a gradient that one node multiplies by as much is worth a line
+constexpr double kBlownUp = 1e4;  // a gradient multiplied by this in one node is reported
 
 std::string given_text(const at::Tensor& tensor) {
   return train::bad_count_text(train::tensor_facts(tensor)) + ", the first at flat index " +
@@ -26,7 +26,7 @@ std::string given_text(const at::Tensor& tensor) {
 
 std::string micro_text(size_t micro) { return "micro-batch " + std::to_string(micro); }
 
-/// Rows have their images in order; image positions of a row tell how many are its own.
+/// Rows have their images in order; a row's image positions give its number of images.
 void add_bad_pixels(const family::Batch& batch, size_t micro, const std::vector<std::string>& ids,
                     family::Model& model, std::vector<BadGiven>& out) {
   const family::ModelConfig& config = model->config;
@@ -51,7 +51,7 @@ void add_bad_pixels(const family::Batch& batch, size_t micro, const std::vector<
   }
 }
 
-/// The model would refuse these; where a GPU holds them it cannot.
+/// The model would reject these, but cannot check them on a GPU.
 void add_bad_tokens(const at::Tensor& tokens_bt, const std::string& what, const at::Tensor& allowed,
                     size_t micro, int64_t vocab, std::vector<BadGiven>& out) {
   if (!tokens_bt.defined()) return;
@@ -171,7 +171,7 @@ class Hunter {
     return train::watch_pass(request);
   }
 
-  /// The same in FP32, and where the two part.
+  /// Runs the same in FP32, and finds the first difference.
   void run_beside(MicroHunt& hunt) {
     try {
       hunt.fp32 = pass(hunt.micro, at::kFloat, 1, /*backward=*/!hunt.pass.finite());
@@ -187,7 +187,7 @@ class Hunter {
     }
   }
 
-  /// What FP32 cannot hold either is no matter of the step's precision.
+  /// A value that overflows in FP32, too, is not caused by the step's precision.
   static void name_both_precisions(MicroHunt& hunt) {
     if (!hunt.fp32 || hunt.fp32->finite()) return;
     for (train::Hint& hint : hunt.hints) {

@@ -21,7 +21,7 @@ struct HuntInput {
       {};  // of the samples, by micro-batch, for messages; may be empty
   std::vector<lora::Trainable> trainables;
   uint64_t seed = 42;
-  int64_t step = 1;  // from 1; with the micro-batch's number it keys the dropout masks
+  int64_t step = 1;  // from 1; with the micro-batch's number it determines the dropout masks
   at::ScalarType compute = at::kFloat;
   int64_t recompute = 0;
   double loss_scale = 1;

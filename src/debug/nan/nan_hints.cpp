@@ -27,15 +27,15 @@ std::string warmup_text(const recipe::Recipe& recipe) {
              : ", optim.warmup_ratio " + short_number(recipe.optim.warmup_ratio);
 }
 
-/// The loss had at least doubled, and by 1, since its best; or a weight is as large as only updates
-/// of this rate make it.
+/// The loss had at least doubled, and increased by 1, since its minimum; or a weight is as large as
+/// only updates with this rate make it.
 void add_rate_hint(const recipe::Recipe& recipe, const std::vector<StepFigures>& history,
                    const train::NamedTensor& largest_weight, std::vector<train::Hint>& hints) {
   if (history.empty()) return;
   const StepFigures& best = *std::ranges::min_element(history, {}, &StepFigures::loss);
   const double recent = recent_loss(history),
                weight = train::largest_magnitude(largest_weight.tensor);
-  double moved = 0;  // AdamW moves a weight by about its rate a step
+  double moved = 0;  // AdamW changes a weight by about its rate per step
   for (const StepFigures& each : history) moved += each.lr;
   const std::string name = recipe.optim.warmup_ratio == 0
                                ? "learning rate too high, without warm-up"

@@ -21,7 +21,7 @@
 namespace lft::debug {
 namespace {
 
-/// The newest checkpoint at or before `last` that verifies; nothing where there is none so early.
+/// The newest checkpoint at or before `last` that verifies; nothing if there is none.
 std::optional<checkpoint::Checkpoint> find_checkpoint(const std::string& dir, int64_t last) {
   std::vector<std::string> faults;
   for (const checkpoint::CheckpointStatus& each :
@@ -55,7 +55,7 @@ train::NamedTensor largest_weight(const std::vector<lora::Trainable>& trainables
   return largest;
 }
 
-/// Precision and loss scale as the run had them at the checkpoint, where they moved.
+/// Precision and loss scale of the run at the checkpoint, if they had changed.
 void take_state(const checkpoint::Checkpoint& checkpoint, HuntInput& input) {
   try {
     const io::Json& state = checkpoint.state;
@@ -128,9 +128,9 @@ int debug_nan(const recipe::Recipe& recipe, std::optional<int64_t> asked) {
       find_checkpoint(recipe.output_dir + "/checkpoints", step - 1);
   recipe::Recipe opened = recipe;
   if (checkpoint) {
-    opened.lora.init_from.clear();  // the checkpoint has what it became
+    opened.lora.init_from.clear();  // the checkpoint has its trained state
   } else {
-    opened.output_dir += "/debug";  // its later checkpoints say nothing about the first weights
+    opened.output_dir += "/debug";  // its later checkpoints are unrelated to the initial weights
   }
   train::RunInputs inputs = train::open_inputs(opened, /*resume=*/true);
   for (const std::string& line : inputs.notices) notice(line);

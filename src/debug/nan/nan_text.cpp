@@ -69,7 +69,7 @@ void add_table(const MicroHunt& hunt, size_t middle, const std::string& compute,
   }
 }
 
-/// Where the two precisions part, or by how much they agree.
+/// Where the two precisions diverge, or how closely they agree.
 void add_beside(const MicroHunt& hunt, const HuntInput& input, std::vector<std::string>& lines) {
   const at::ScalarType dtype = input.compute;
   const std::string compute = train::compute_name(dtype);
@@ -138,7 +138,7 @@ void add_micro(const MicroHunt& hunt, const HuntInput& input, std::vector<std::s
   if (input.compute != at::kFloat) add_beside(hunt, input, lines);
 }
 
-/// The likeliest first: how the run went explains what a value looks like, not the other way round.
+/// Most likely first: the run's history explains the value, not vice versa.
 std::vector<train::Hint> all_hints(const Hunt& hunt, const std::vector<train::Hint>& run_hints) {
   std::vector<train::Hint> hints = run_hints;
   if (hunt.first() != nullptr)
@@ -146,9 +146,9 @@ std::vector<train::Hint> all_hints(const Hunt& hunt, const std::vector<train::Hi
   return hints;
 }
 
-/// What to do about a cause.
+/// The remedy for a cause.
 struct Remedy {
-  const char *cause, *next;  // a cause is named so at its beginning
+  const char *cause, *next;  // the cause's name starts with this
 };
 constexpr Remedy kRemedies[] = {
     {"learning rate too high", "lower optim.lr, a quarter at first, or raise optim.warmup_ratio"},

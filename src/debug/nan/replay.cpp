@@ -24,8 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The incident's copy of the recipe. Nothing is written to its output_dir, and it need not be
-/// there any more.
+/// The incident's copy of the recipe. Its output_dir is not written to and need not exist.
 recipe::Recipe read_recipe_copy(const std::string& dir, const Incident& incident) {
   const std::string path = dir + "/recipe.yaml";
   const std::string text = io::read_file(path);
@@ -36,7 +35,7 @@ recipe::Recipe read_recipe_copy(const std::string& dir, const Incident& incident
     throw Error(ErrorKind::kInput, error.info());
   }
   const std::string whole =
-      recipe::dump_recipe(recipe);  // fields that were cut off are there with their defaults
+      recipe::dump_recipe(recipe);  // fields that were removed have their defaults
   if (text.size() < whole.size() && whole.starts_with(text))
     damaged(path, "it ends early", "every field");
   if (static_cast<uint64_t>(recipe.train.seed) != incident.seed) {
@@ -44,13 +43,13 @@ recipe::Recipe read_recipe_copy(const std::string& dir, const Incident& incident
                     "generator.seed " + std::to_string(incident.seed),
                     "train.seed " + std::to_string(recipe.train.seed));
   }
-  recipe.lora.init_from.clear();  // what it became is in trainables.safetensors
+  recipe.lora.init_from.clear();  // its trained state is in trainables.safetensors
   recipe.output_dir = dir + "/replay";
   return recipe;
 }
 
-/// A prompt and the beginning of its answer, whose next token is supervised: the loss is not finite
-/// where the logits after them are not.
+/// A prompt and the beginning of its answer, with the next token supervised: the loss is not finite
+/// if the logits after them are not.
 data::Sample answered_so_far(const data::Sample& sample, data::Sample prompt,
                              const std::vector<int64_t>& answer) {
   data::Sample row = std::move(prompt);
@@ -61,7 +60,7 @@ data::Sample answered_so_far(const data::Sample& sample, data::Sample prompt,
   return row;
 }
 
-/// The same rows again, encoded as the recipe says.
+/// The same rows, encoded again with the recipe's settings.
 data::StepSamples read_samples(const Incident& incident, const data::Dataset& dataset,
                                const train::RunData& run, const std::string& data) {
   data::StepSamples samples;
@@ -95,7 +94,7 @@ data::StepSamples read_samples(const Incident& incident, const data::Dataset& da
   return samples;
 }
 
-/// What the step ran on and is another now; with an older incident nothing is known of it.
+/// Inputs of the step that have changed since; nothing is known for an older incident.
 std::vector<std::string> changes_since(const Incident& incident, train::RunInputs& inputs,
                                        const train::RunModel& model) {
   if (incident.identity.is_null()) return {};

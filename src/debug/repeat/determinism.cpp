@@ -17,7 +17,7 @@ bool same_tensor(const TraceRecord& a, const TraceRecord& b) {
          a.module == b.module && a.tensor == b.tensor && a.shape == b.shape;
 }
 
-/// How many of the step's tensors differ, as far as both runs hashed the same ones.
+/// Counts the step's tensors that differ, as far as both runs hashed the same ones.
 void count_step(const Trace& a, const Trace& b, size_t from, TraceDifference& difference) {
   const size_t size = std::min(a.records.size(), b.records.size());
   size_t begin = from;
@@ -92,7 +92,7 @@ std::string advice(const recipe::Recipe& recipe, bool workers) {
   throw Error(ErrorKind::kNumeric, info);
 }
 
-/// The same steps in a process of its own; its exit code.
+/// Runs the same steps in a separate process; returns its exit code.
 int trace_apart(recipe::Recipe recipe, int64_t steps, const ScratchDir& scratch, int run,
                 Trace& trace) {
   const std::string name = "run-" + std::string(1, static_cast<char>('a' + run));

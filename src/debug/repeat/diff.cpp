@@ -14,8 +14,7 @@
 namespace lft::debug {
 namespace {
 
-/// A step's fields in the order in which one can be the cause of the next, and what it means when
-/// the first of them differs.
+/// A step's fields in causal order, and the meaning of a difference whose first field it is.
 struct StepField {
   const char* name;
   Parting parting;
@@ -31,7 +30,7 @@ constexpr std::array kStepFields = {StepField{"ids_hash", Parting::kSamples},
                                     StepField{"grad_norm", Parting::kNumbers},
                                     StepField{"run_hash", Parting::kNumbers}};
 
-/// What became of each step: its line, or the event of one that was not taken.
+/// The result of each step: its line, or the event of one that was not taken.
 using Steps = std::map<int64_t, io::Json>;
 
 bool tells_of_a_step(const io::Json& line) {
@@ -46,7 +45,7 @@ Steps read_steps(RunSide& side) {
   const std::string text = io::read_file(path);
   int64_t number = 0;
   for (size_t begin = 0, end = 0; (end = text.find('\n', begin)) != std::string::npos;
-       begin = end + 1) {  // a cut last line is left out
+       begin = end + 1) {  // an incomplete last line is skipped
     const std::string where = path + ":" + std::to_string(++number);
     io::Json line = io::parse_json(std::string_view(text).substr(begin, end - begin), where);
     if (!line.is_object()) {
@@ -93,8 +92,8 @@ io::Json flat(const io::Json& object) {
   return out;
 }
 
-/// Compares what both directories hold under `name`; a file that is missing or cannot be read is a
-/// note, not an error.
+/// Compares the file `name` of both directories; a missing or unreadable file is a note, not an
+/// error.
 void compare_files(RunDiff& diff, const std::string& name,
                    const std::function<void(const std::string&, const std::string&)>& compare) {
   try {

@@ -19,8 +19,8 @@ namespace {
 
 constexpr char kAgain[] = "run lft debug determinism again";
 
-/// One to one in `word` for a given hash, and in `hash` for a given word: a single changed word
-/// always changes the end.
+/// Bijective in `word` for a given hash, and in `hash` for a given word: a single changed word
+/// always changes the result.
 uint64_t mix(uint64_t hash, uint64_t word) {
   return std::rotl((hash ^ word) * 0x9e3779b97f4a7c15ull, 29);
 }
@@ -101,7 +101,7 @@ class Recorder : public CallObserver {
 
 train::StepOutcome traced_step(train::Run& run, Recorder& recorder, const TraceOptions& options,
                                const data::StepSamples& samples) {
-  // Recorded when they are there, and appended when their turn has come: after the loss.
+  // Recorded when they are computed, and appended in order: after the loss.
   std::vector<std::pair<std::string, at::Tensor>> gradients;
   train::StepOptions step_options = train::run_step_options(run);
   step_options.gradients_ready = [&](int64_t step, train::Optimizer& optimizer) {

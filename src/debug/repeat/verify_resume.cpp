@@ -18,7 +18,7 @@
 namespace lft::debug {
 namespace {
 
-/// Without a slash at its end.
+/// The path without a trailing slash.
 std::string plain_path(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;

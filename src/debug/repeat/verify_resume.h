@@ -32,7 +32,7 @@ PartEnd parse_part(const io::Json& json, const std::string& where);
 
 struct VerifyOptions {
   int64_t steps =
-      4;  // the checkpoint is saved after this many, everything is compared after twice as many
+      4;  // the checkpoint is saved after this many, all is compared after twice as many
   std::string out = {};  // of the certificate; empty: <output_dir>.resume-certificate.json
   std::function<PartEnd(const RunPart&)> run_part =
       {};  // for tests: used instead of a separate process

@@ -22,7 +22,7 @@ std::vector<io::Json> metric_lines(const std::string& dir) {
   return lines;
 }
 
-/// Lines of steps, and events that stand for one, without what measures time.
+/// Lines of steps, and events that replace one, without timings.
 std::string certified_step(const std::string& dir) {
   std::string text;
   for (io::Json& line : metric_lines(dir)) {
@@ -82,7 +82,7 @@ Compared compare_tensor_files(const std::string& name, const std::string& whole_
   return compared;
 }
 
-/// Without the size of metrics.jsonl: the resumed run's holds a line that says so.
+/// Without the size of metrics.jsonl: the resumed run's has an additional line.
 Compared compare_states(io::Json whole, io::Json other) {
   std::string difference;
   for (io::Json* state : {&whole, &other}) state->erase("metrics_bytes");
@@ -96,8 +96,8 @@ Compared compare_states(io::Json whole, io::Json other) {
                        difference.empty() ? "it has more fields" : difference);
 }
 
-/// Every file that the adapter (or the whole model) consists of, but for the README, which names
-/// the folder that it is in.
+/// Every file of the adapter (or the full model) except the README, which contains the folder's
+/// name.
 void compare_products(const std::string& whole_dir, const std::string& other_dir,
                       std::vector<Compared>& list) {
   std::string product = "model";

@@ -31,11 +31,9 @@ constexpr int kStopped = 75, kInterrupted = 130;
                    "output_dir, TMPDIR");
 }
 
-/// In the child, between fork and exec: nothing that allocates.
+/// Runs in the child between fork and exec: must not allocate.
 [[noreturn]] void become(char* const* argv, int out, int err) {
-  setpgid(
-      0,
-      0);  // the terminal's Ctrl-C comes through the parent alone: a second signal would cut it off
+  setpgid(0, 0);  // Ctrl-C is forwarded by the parent: a second signal would kill the child
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
@@ -43,7 +41,7 @@ constexpr int kStopped = 75, kInterrupted = 130;
   _exit(127);
 }
 
-/// A signal does not interrupt waitpid here, so it is asked now and then.
+/// A signal does not interrupt waitpid here, so it is polled.
 int wait_for(pid_t pid) {
   constexpr useconds_t kPause = 5000;  // microseconds
   int status = 0;
@@ -58,8 +56,8 @@ int wait_for(pid_t pid) {
   }
 }
 
-/// The error block that a process left: its parts but the last stay together, the last is what to
-/// do.
+/// Parses the error block of a process: all parts but the last stay together, the last is the
+/// advice.
 ErrorInfo error_of(const std::string& text) {
   const std::string mark = "error: ", last = "\n  next: ";
   const size_t at = text.find(mark);

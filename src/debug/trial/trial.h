@@ -32,7 +32,7 @@ class TrialRun {
   /// Resets weights, moments, loss scale, step state and learning rates to the initial state.
   void reset();
   /// Runs up to `count` steps on the batches of `batch`. A step that is not finite, an error of
-  /// training, and a signal end them. `each` gets a step when it is done.
+  /// training, or a signal ends them. `each` receives each finished step.
   TrialSteps take(int64_t count, const train::StepOptions& options,
                   const std::function<data::StepSamples()>& batch,
                   const std::function<void(const train::StepOutcome&)>& each = {});

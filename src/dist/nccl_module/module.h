@@ -1,5 +1,5 @@
-// What the module of NCCL and of GPUs' shared memory and the program that opens it know of each
-// other: three functions.
+// The interface between the program and its module
+// for NCCL and shared GPU memory: three functions.
 #pragma once
 #include <c10/util/intrusive_ptr.h>
 
@@ -24,13 +24,13 @@ using NcclEntry = c10::intrusive_ptr<c10d::Backend> (*)(c10::intrusive_ptr<c10d:
                                                         int rank, int size,
                                                         std::chrono::milliseconds timeout);
 
-/// By what another process finds memory of LibTorch's allocator on a GPU of its machine.
+/// A handle to memory of LibTorch's allocator on a GPU, for another process of the machine.
 struct GpuHandle {
   int64_t offset = 0;
   std::string handle = {};
 };
 using ShareEntry = void (*)(void* memory, GpuHandle* handle);
-/// Of another process, for the current device; there as long as what is returned.
+/// Memory of another process, for the current device; valid while the result exists.
 using OpenEntry = void (*)(const GpuHandle& handle, std::shared_ptr<void>* memory);
 
 }  // namespace lft::dist

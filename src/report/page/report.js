@@ -1,4 +1,4 @@
-// Fills the page from the JSON beside it. Text goes in through textContent only.
+// Fills the page from its embedded JSON. Text goes in through textContent only.
 'use strict';
 
 const data = JSON.parse(document.getElementById('data').textContent);
@@ -88,7 +88,7 @@ function dataset(one, log) {
   };
 }
 
-// 1, 2 and 5 of each decade; over more than three decades the powers of ten alone.
+// 1, 2 and 5 of each decade; over more than three decades the powers of ten only.
 function roundTicks(axis) {
   const wide = axis.max / axis.min > 1e3;
   axis.ticks = axis.ticks.filter(({value}) => (
@@ -150,8 +150,8 @@ function draw() {
   document.body.dataset.charts = drawn.length;
 }
 
-// Layers x steps. Colour is the logarithm of the value; what is not finite or 0 has the colour of
-// alarms, what is absent has none.
+// Layers x steps. Colour is the logarithm of the value; zero and non-finite values have the alarm
+// colour, absent values have none.
 const kMaps = [
   {key: 'layer_grad_norms', title: 'Gradient norm by layer', unit: 'L2 before clipping, log scale'},
   {key: 'layer_activation_norms', title: 'Activation norm by layer',

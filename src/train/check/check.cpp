@@ -19,13 +19,13 @@
 namespace lft::train {
 namespace {
 
-constexpr double kImageSeconds = 1;  // of decoding, before anything is loaded
+constexpr double kImageSeconds = 1;  // seconds of decoding before anything is loaded
 
 void print(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) print_line(escape_text(line, 4000));
 }
 
-/// Before the model is loaded: what is free now is free for it. kResource where it does not fit.
+/// Runs before the model is loaded: the free memory is measured then. kResource if it does not fit.
 void report_memory(RunInputs& inputs) {
   const std::vector<data::SampleLength>& lengths = sample_lengths(inputs.data);
   const MicroBatchShape worst = worst_micro_batch(inputs, lengths);
@@ -40,7 +40,7 @@ void report_memory(RunInputs& inputs) {
          format_bytes(plan.peak) + ", as predicted above", best_changes(changes));
 }
 
-/// All of it that needs memory. `run` outlives it, as in train().
+/// Runs the parts that need memory. `run` outlives this function, as in train().
 int check_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory) {
   report_memory(inputs);
   if (const int signal = requested_signal(); signal != 0) return stop_exit_code(signal);
@@ -67,7 +67,7 @@ int check_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory) {
 
 int check(const recipe::Recipe& recipe) {
   make_deterministic(recipe.train.deterministic);
-  // A run that is there is no obstacle to looking at the recipe again.
+  // An existing run does not prevent checking the recipe again.
   const bool has_run = contains_run(recipe);
   check_output_dir(recipe, /*resume=*/has_run);
   RunInputs inputs = open_inputs(recipe, /*resume=*/false, /*writes=*/false);

@@ -15,7 +15,7 @@ namespace lft::train {
 namespace {
 
 struct Rule {
-  std::string_view text;  // in LibTorch's message
+  std::string_view text;  // as it appears in LibTorch's message
   const char *what, *expected, *next;
 };
 
@@ -89,7 +89,7 @@ constexpr std::array kRules = {
          "look for the module that cuts the graph, or allow unused tensors"},
 };
 
-/// LibTorch's words, without its advice and without a stack.
+/// The first line of LibTorch's message, without its advice and stack trace.
 std::string first_line(const std::exception& error) {
   const auto* torch = dynamic_cast<const c10::Error*>(&error);
   std::string text = torch != nullptr ? torch->msg() : error.what();
@@ -104,7 +104,7 @@ const Rule* rule_of(const std::string& text) {
   return found == kRules.end() ? nullptr : &*found;
 }
 
-/// "module a.b, backward pass, MulBackward0".
+/// For example "module a.b, backward pass, MulBackward0".
 std::string place(const std::string& module, const PassTrace* trace) {
   std::string text = module.empty() ? "" : "module " + module;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };

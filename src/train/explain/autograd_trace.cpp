@@ -26,10 +26,10 @@ namespace {
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 using WeakStorage =
-    c10::weak_intrusive_ptr<c10::StorageImpl>;  // its address is not used again while this lives
+    c10::weak_intrusive_ptr<c10::StorageImpl>;  // its address is not reused while this exists
 
-/// What LibTorch says of a saved tensor: "[CPUFloatType [2, 3]], ... is at version 3; expected
-/// version 2 instead". Of a saved view of one it gives neither shape nor version.
+/// LibTorch's description of a saved tensor: "[CPUFloatType [2, 3]], ... is at version 3; expected
+/// version 2 instead". For a saved view it gives neither shape nor version.
 struct SavedFault {
   std::string shape;
   int64_t found = std::numeric_limits<int64_t>::max(), expected = 0;
@@ -54,12 +54,12 @@ struct SavedFault {
 struct Change {
   std::string op, module, shape;
   int64_t version = 0;     // after it
-  uint64_t next_node = 0;  // number of the next graph node to be made
+  uint64_t next_node = 0;  // number of the next graph node
   const void* memory = nullptr;
   WeakStorage held;
 };
 
-/// Memory that a node may have saved, and how many changes there had been when it had it.
+/// Memory that a node may have saved, and the number of changes recorded before that.
 struct Held {
   const void* memory = nullptr;
   size_t changes = 0;
@@ -74,7 +74,7 @@ std::vector<at::Tensor> tensors_of(const Values& values) {
   return tensors;
 }
 
-/// Shared with the hooks it puts into the graph, should a graph outlive it.
+/// Shared with the hooks that it adds to the graph, in case a graph outlives it.
 class PassWatcher : public CallObserver, public std::enable_shared_from_this<PassWatcher> {
  public:
   explicit PassWatcher(const torch::nn::Module& model) {
@@ -141,7 +141,7 @@ class PassWatcher : public CallObserver, public std::enable_shared_from_this<Pas
  private:
   struct Call {
     std::string path;
-    bool learns = false;  // a graph comes in, or it has a trainable
+    bool learns = false;  // its input has a graph, or it has a trainable
     std::vector<Held> held;
   };
   struct OpContext : at::ObserverContext {
@@ -149,7 +149,7 @@ class PassWatcher : public CallObserver, public std::enable_shared_from_this<Pas
     std::string parameter;
   };
 
-  /// Notes the node that is about to run.
+  /// Records the node that is about to run.
   class NodeHook : public torch::autograd::FunctionPreHook {
    public:
     NodeHook(std::weak_ptr<PassWatcher> watcher, const Node& node, std::string module)
@@ -170,7 +170,7 @@ class PassWatcher : public CallObserver, public std::enable_shared_from_this<Pas
     std::string module_;
   };
 
-  /// Every node behind `tensor` that no module has claimed yet was made in `module`.
+  /// Assigns every node behind `tensor` that has no module yet to `module`.
   void claim(const at::Tensor& tensor, const std::string& module) {
     visit_new_nodes(tensor, claimed_, [&](Node& node) {
       node.add_pre_hook(std::make_unique<NodeHook>(weak_from_this(), node, module));
@@ -198,7 +198,7 @@ class PassWatcher : public CallObserver, public std::enable_shared_from_this<Pas
     const std::string name = fn.name(), module = current_module_path();
     if (std::uncaught_exceptions() > 0) {
       if (!threw_ && !trace_.backward) {
-        threw_ = true;  // an op around it ends next
+        threw_ = true;  // an enclosing op ends next
         trace_.maker = name;
         trace_.parameter = op.parameter;
       }
@@ -207,7 +207,7 @@ class PassWatcher : public CallObserver, public std::enable_shared_from_this<Pas
     const std::vector<at::Tensor> results = tensors_of(fn.outputs());
     if (results.empty()) return;
     const at::Tensor& result = results.front();
-    if (result.grad_fn() != nullptr) {  // what a node may have saved
+    if (result.grad_fn() != nullptr) {  // tensors that the node may have saved
       std::vector<Held>& held = of_node_[result.grad_fn().get()];
       for (const void* memory : op.memory) held.push_back({memory, changes_.size()});
       held.push_back({memory_of(result), changes_.size()});
@@ -229,8 +229,8 @@ class PassWatcher : public CallObserver, public std::enable_shared_from_this<Pas
     if (const auto fault = SavedFault::parse(text); fault && node_ != nullptr) find_change(*fault);
   }
 
-  /// The change after a saved tensor's version: one that hit what the node had at hand, else one
-  /// of the tensor's shape.
+  /// Finds the change after a saved tensor's version: one of a tensor that the node had access to,
+  /// else one of a tensor with the same shape.
   void find_change(const SavedFault& fault) {
     std::vector<Held> known = of_node_[node_];
     const std::vector<Held>& of_module = of_module_[trace_.module];
@@ -255,17 +255,17 @@ class PassWatcher : public CallObserver, public std::enable_shared_from_this<Pas
   static inline PassWatcher* current = nullptr;  // LibTorch's callbacks are plain functions
 
   CallObserver* const outer_ =
-      call_detail::observer();  // may be what is wrong: it sees this pass as it saw the first
+      call_detail::observer();  // may be the cause: it observes this pass as it did the first
   PassTrace trace_;
   std::vector<at::Tensor> trainables_;
-  std::unordered_map<const void*, std::string> names_;  // of parameters, by memory
-  std::vector<Call> calls_;                             // those that are running
+  std::unordered_map<const void*, std::string> names_;  // parameter names by memory address
+  std::vector<Call> calls_;                             // calls that are running
   std::vector<Change> changes_;
-  std::unordered_map<const Node*, std::vector<Held>> of_node_;  // what its op was given and gave
+  std::unordered_map<const Node*, std::vector<Held>> of_node_;  // inputs and outputs of its op
   std::unordered_map<std::string, std::vector<Held>>
-      of_module_;  // the same of the last call of a module, by its path
+      of_module_;  // the same for a module's last call, by path
   KnownNodes claimed_;
-  const Node* node_ = nullptr;  // the last that began to run
+  const Node* node_ = nullptr;  // the node that started last
   uint64_t node_number_ = 0;
   bool threw_ = false;
 };

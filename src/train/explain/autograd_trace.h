@@ -1,6 +1,6 @@
-// A failed pass once more, under watch: which op or graph node threw, in which module, what changed
-// tensors in place, where the graph was cut. For explaining an error (autograd_errors.h); far too
-// slow for training.
+// Repeats a failed pass under observation: which op or graph node threw, in which module, what
+// changed tensors in place, and where the graph was cut. Only for explaining an error
+// (autograd_errors.h); much too slow for training.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -19,13 +19,12 @@ namespace lft::train {
 std::string graph_node_name(const torch::autograd::Node& node);
 
 struct PassTrace {
-  bool failed = false;    // it failed again
+  bool failed = false;    // the repetition failed, too
   bool backward = false;  // in the backward pass
-  std::string error;      // in LibTorch's words
-  std::string
-      maker;  // what threw: "aten::mul_", or the graph node "MulBackward0"; empty: outside of any
-  std::string module;      // in which module that ran, or was made; empty: outside of any
-  std::string parameter;   // that the op which threw was to change; empty: none
+  std::string error;      // LibTorch's message
+  std::string maker;   // what threw: "aten::mul_", or the graph node "MulBackward0"; empty: neither
+  std::string module;  // in which module it ran or was created; empty: outside any module
+  std::string parameter;   // parameter that the failing op was to change; empty: none
   std::string changed_by;  // "aten::mul_ in <module>": what changed the saved tensor in place;
                            // empty: unknown, or not that error
   std::string
@@ -33,8 +32,8 @@ struct PassTrace {
   bool graph_off = false;  // no graph was recorded there (at::NoGradGuard)
 };
 
-/// Runs loss() and differentiates it. Gradients are dropped; whatever is thrown is caught. The
-/// hooks it puts into a graph outlive it and do nothing then.
+/// Runs loss() and differentiates it. Gradients are discarded; any exception is caught. The hooks
+/// that it adds to a graph outlive it and then do nothing.
 PassTrace trace_pass(const torch::nn::Module& model, const std::function<at::Tensor()>& loss);
 
 }  // namespace lft::train

@@ -29,7 +29,7 @@ std::vector<float> sample_of(const at::Tensor& tensor) {
   return {values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel()};
 }
 
-/// The largest magnitude of several tensors; not finite where one is not.
+/// The largest magnitude of several tensors; not finite if any value is not.
 double largest_of(const variable_list& tensors) {
   double largest = 0;
   for (const at::Tensor& tensor : tensors) {
@@ -40,7 +40,7 @@ double largest_of(const variable_list& tensors) {
   return largest;
 }
 
-/// Shared with the hooks it puts into the graph, should a graph outlive it.
+/// Shared with the hooks that it adds to the graph, in case a graph outlives it.
 class PassWatch : public CallObserver, public std::enable_shared_from_this<PassWatch> {
  public:
   explicit PassWatch(const PassRequest& request) : request_(request), ops_(request.known) {
@@ -77,7 +77,7 @@ class PassWatch : public CallObserver, public std::enable_shared_from_this<PassW
     calls_.pop_back();
   }
 
-  /// A node of the graph has run.
+  /// Called after a node of the graph has run.
   void node_ran(const Node& node, const std::string& module, const variable_list& received,
                 const variable_list& returned) {
     const LookAside aside;
@@ -96,7 +96,7 @@ class PassWatch : public CallObserver, public std::enable_shared_from_this<PassW
  private:
   struct Call {
     std::string path, type;
-    size_t since = 0;  // what ops had shown when it began
+    size_t since = 0;  // number of sources at its start
   };
 
   class NodeHook : public torch::autograd::FunctionPostHook {
@@ -114,13 +114,13 @@ class PassWatch : public CallObserver, public std::enable_shared_from_this<PassW
     std::string module_;
   };
 
-  /// The innermost call that is running; outside any, an empty path.
+  /// The innermost running call; an empty path outside any call.
   const Call& here() const {
     static const Call outside;
     return calls_.empty() ? outside : calls_.back();
   }
 
-  /// Every node behind `tensor` that no module has claimed yet was made in `module`.
+  /// Assigns every node behind `tensor` that has no module yet to `module`.
   void claim(const at::Tensor& tensor, const std::string& module) {
     if (!request_.backward) return;
     visit_new_nodes(tensor, claimed_, [&](Node& node) {
@@ -141,7 +141,7 @@ class PassWatch : public CallObserver, public std::enable_shared_from_this<PassW
     if (!report_.forward) ops_.forget(here().since);
   }
 
-  /// `value` is not finite, and was made in `call` by an op or by a loop of lft's own.
+  /// `value` is not finite; an op or a loop of lft's own produced it in `call`.
   void blame(const Call& call, const at::Tensor& value) {
     BadValue bad;
     if (const BadValue* op = ops_.first(call.since)) {
@@ -210,7 +210,7 @@ class PassWatch : public CallObserver, public std::enable_shared_from_this<PassW
   const PassRequest& request_;
   OpWatch ops_;
   PassReport report_;
-  std::vector<Call> calls_;  // those that are running
+  std::vector<Call> calls_;  // calls that are running
   bool backward_ = false;
   KnownNodes claimed_;
 };

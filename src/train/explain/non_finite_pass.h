@@ -1,5 +1,5 @@
-// One forward and one backward pass under watch: who made the first value, and the first gradient,
-// that is not finite. For any model whose modules run through call(); knows no run.
+// Runs a forward and a backward pass under observation and finds the source of the first non-finite
+// value and gradient. Works for any model whose modules run through call().
 #pragma once
 #include <functional>
 #include <optional>
@@ -14,12 +14,12 @@ namespace lft::train {
 struct ModuleRow {
   std::string module;
   at::ScalarType dtype = at::kFloat;
-  double largest = 0;         // magnitude, not finite where a value is not
+  double largest = 0;         // magnitude; not finite if any value is not
   std::vector<float> sample;  // evenly spaced elements
 };
 
-/// What one node of the graph did, in the order of the backward pass: largest magnitudes of the
-/// gradients it received and returned.
+/// One graph node, in the order of the backward pass: the largest magnitudes of the gradients that
+/// it received and returned.
 struct GradientRow {
   std::string module, node;
   double received = 0, returned = 0;
@@ -32,11 +32,11 @@ struct BadGradient {
 
 struct PassRequest {
   std::function<at::Tensor()> loss;          // runs the model, builds the graph
-  std::vector<NamedTensor> parameters = {};  // whose gradients are asked for
-  std::vector<NamedTensor> known = {};       // what has a name: weights, pixels
+  std::vector<NamedTensor> parameters = {};  // parameters to compute gradients for
+  std::vector<NamedTensor> known = {};       // named tensors: weights, pixels
   double loss_scale = 1;                     // multiplies the loss before the backward pass
-  bool backward = true;                      // off: no graph is made
-  bool ops = true;                           // off: only modules and graph nodes are looked at
+  bool backward = true;                      // false: no graph is built
+  bool ops = true;                           // false: only modules and graph nodes are checked
 };
 
 /// A module's output that is not finite.
@@ -48,21 +48,21 @@ struct BadOutput {
 
 struct PassReport {
   double loss = NAN;
-  std::optional<BadValue> forward, backward;  // the first ones
+  std::optional<BadValue> forward, backward;  // the first in each pass
   std::optional<BadOutput> output;  // of the first module; inner ones end before outer ones
   std::vector<ModuleRow> modules;
   std::vector<GradientRow> trace;
-  std::vector<BadGradient> gradients;  // those that are not finite, in the order of the parameters
-  double gradient_norm = 0;            // L2 of all, the loss scale taken out
+  std::vector<BadGradient> gradients;  // non-finite ones, in the order of the parameters
+  double gradient_norm = 0;            // L2 norm over all, without the loss scale
 
-  /// What a training step would say. A bad value that reached neither the loss nor a parameter's
-  /// gradient is harmless.
+  /// The result that a training step would report. A non-finite value that reached neither the loss
+  /// nor a parameter's gradient is harmless.
   bool finite() const { return std::isfinite(loss) && gradients.empty(); }
 };
 
-/// Accumulates no gradient into a parameter, moves nothing. Every op and every node is looked at
-/// until the first bad value of each pass is found. This is autograd's anomaly detection for one
-/// pass, for infinities too, and with the module's name.
+/// Does not accumulate gradients into parameters or update them. Every op and node is checked until
+/// the first bad value of each pass is found. Like autograd's anomaly detection for one pass, but
+/// also for infinities, and with the module's name.
 PassReport watch_pass(const PassRequest& request);
 
 }  // namespace lft::train

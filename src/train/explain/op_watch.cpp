@@ -11,26 +11,26 @@
 namespace lft::train {
 namespace {
 
-constexpr size_t kMostSources = 64;  // kept at once: the first is what counts
+constexpr size_t kMostSources = 64;  // limit of recorded sources: only the first counts
 
 bool is_among(std::string_view op, std::initializer_list<std::string_view> names) {
   return std::ranges::find(names, op) != names.end();
 }
 
-/// Memory that nobody has written yet.
+/// Whether the op returns uninitialised memory.
 bool leaves_uninitialised(std::string_view op) {
   return op.starts_with("aten::empty") || op.starts_with("aten::new_empty") ||
          op.starts_with("aten::_empty") || op.starts_with("aten::resize") || op == "aten::set_";
 }
 
-/// The first argument is written whatever it held.
+/// Whether the first argument is overwritten regardless of its values.
 bool overwrites(std::string_view op) {
   return is_among(op, {"aten::copy_", "aten::fill_", "aten::zero_"});
 }
 
 bool writes_in_place(std::string_view op) { return op.ends_with('_') && !op.ends_with("__"); }
 
-/// Values stay the same, except for rounding.
+/// Whether values are only moved, apart from rounding.
 bool moves_values(std::string_view op) {
   return is_among(op, {"aten::to", "aten::_to_copy", "aten::copy_", "aten::clone",
                        "aten::contiguous", "aten::reshape", "aten::flatten", "aten::cat",
@@ -39,7 +39,7 @@ bool moves_values(std::string_view op) {
 
 }  // namespace
 
-/// What is known of an op while it runs.
+/// State of an op while it runs.
 struct OpWatch::OpCall : at::ObserverContext {
   std::vector<OpInput> inputs;
   std::vector<double> scalars;
@@ -97,7 +97,7 @@ std::unique_ptr<at::ObserverContext> OpWatch::op_starts(const at::RecordFunction
   if (call->inputs.empty()) return call;
   if (overwrites(op)) {
     call->inputs.erase(call->inputs.begin());
-  } else if (writes_in_place(op)) {  // what it holds now is gone when the op ends
+  } else if (writes_in_place(op)) {  // its current values are lost when the op ends
     OpInput& written = call->inputs.front();
     written.written_over = tensor_facts(written.tensor);
     written.tensor = at::Tensor();
@@ -120,7 +120,7 @@ void OpWatch::op_ends(const at::RecordFunction& fn, OpCall& call) {
     std::erase_if(call.inputs, is_also(results.front()));
   const auto result = std::ranges::find_if_not(results, is_finite);
   if (result == results.end())
-    return forget(call.sources_before);  // what was not finite inside has not come out
+    return forget(call.sources_before);  // non-finite values inside did not reach the output
   const bool is_view = std::ranges::any_of(call.inputs, is_also(*result));
   const bool asked_for =
       std::ranges::any_of(call.scalars, [](double value) { return !std::isfinite(value); });
@@ -139,7 +139,7 @@ void OpWatch::judge(std::string_view op, OpCall& call, const at::Tensor& result)
     } else if (input.written_over.finite()) {
       continue;
     }
-    if (origin == nullptr) return;  // it came from an op before
+    if (origin == nullptr) return;  // an earlier op produced it
     from = origin->name;
   }
   if (!from.empty() && moves_values(op)) {

@@ -1,4 +1,4 @@
-// Named causes of an op's bad value. Each is said only with the numbers that show it.
+// Named causes of an op's bad value. Each is reported only with the numbers that support it.
 #include <ATen/Functions.h>
 
 #include <algorithm>

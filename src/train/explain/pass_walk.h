@@ -1,4 +1,4 @@
-// What those who watch a pass take apart: the tensors among an op's values, their memory, the graph
+// Helpers for observers of a pass: the tensors among an op's values, their memory, and the graph
 // nodes behind a tensor.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -15,19 +15,19 @@ struct Node;
 
 namespace lft::train {
 
-/// Appends the defined tensors of `value`, which may be one, a list or a tuple of them.
+/// Appends the defined tensors of `value`, which may be a tensor, a list or a tuple.
 void collect_tensors(const c10::IValue& value, std::vector<at::Tensor>& out);
 
-/// Two tensors have the same when they share their memory. A tensor without any is separate;
-/// nullptr: an undefined one.
+/// Equal for two tensors if they share memory. A tensor without storage is distinct; nullptr:
+/// undefined.
 const void* memory_of(const at::Tensor& tensor);
 
-/// Nodes met before. A freed node's address may come again, so its owner is kept weakly with it.
+/// Known nodes. A freed node's address may be reused, so a weak reference to its owner is kept.
 using KnownNodes =
     std::unordered_map<const torch::autograd::Node*, std::weak_ptr<torch::autograd::Node>>;
 
-/// Visits every node behind `tensor` that is not known yet, and makes it known. Nodes that
-/// accumulate into leaves are left out.
+/// Visits every unknown node behind `tensor` and marks it as known. Nodes that accumulate into
+/// leaves are skipped.
 void visit_new_nodes(const at::Tensor& tensor, KnownNodes& known,
                      const std::function<void(torch::autograd::Node&)>& visit);
 

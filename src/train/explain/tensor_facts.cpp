@@ -26,7 +26,7 @@ double largest_magnitude(const at::Tensor& tensor) {
   if (!tensor.defined() || !at::isFloatingType(tensor.scalar_type()) || tensor.numel() == 0)
     return 0;
   const at::NoGradGuard no_grad;
-  const auto [low, high] = at::aminmax(tensor);  // a NaN makes both NaN
+  const auto [low, high] = at::aminmax(tensor);  // both are NaN if any value is
   const auto min = low.item<double>(), max = high.item<double>();
   return std::isnan(min) ? min : std::max(std::abs(min), std::abs(max));
 }

@@ -1,5 +1,5 @@
-// What a tensor holds, for the hunt for values that are not finite: how many are not, and the range
-// of the rest.
+// Statistics of a tensor for locating non-finite values: how many values are not finite, and the
+// range of the others.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -13,21 +13,21 @@ struct TensorFacts {
   std::vector<int64_t> shape;
   at::ScalarType dtype = at::kFloat;
   int64_t nan = 0, inf = 0, zeros = 0;
-  double min = NAN, max = NAN;  // of the finite values; NaN where there are none
+  double min = NAN, max = NAN;  // of the finite values; NaN if there are none
 
   bool finite() const { return nan == 0 && inf == 0; }
   int64_t count() const;
-  double absmax() const;  // of the finite values; 0 where there are none
+  double absmax() const;  // of the finite values; 0 if there are none
 };
 
-/// In one pass, without a copy. Whole numbers and undefined tensors are finite.
+/// One pass without a copy. Integer and undefined tensors count as finite.
 bool is_finite(const at::Tensor& tensor);
-/// Largest magnitude of all values: NaN or infinite where one is not finite; 0 of no values. As
+/// Largest magnitude of all values: NaN or infinite if any value is not finite; 0 for no values. As
 /// cheap as is_finite().
 double largest_magnitude(const at::Tensor& tensor);
 /// Flat index of the first value that is not finite. Needs !is_finite(tensor).
 int64_t first_bad_index(const at::Tensor& tensor);
-/// Everything, in several passes.
+/// Computes all statistics, in several passes.
 TensorFacts tensor_facts(const at::Tensor& tensor);
 
 /// "fp16 [2, 48]: 3 NaN and 1 inf of 96 values, the others within [-2.5, 65000]"
@@ -44,7 +44,7 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 struct NamedFacts {
-  std::string name;  // empty: nothing that has one
+  std::string name;  // empty: the tensor has no name
   TensorFacts facts;
 };
 

@@ -20,7 +20,7 @@ namespace {
          "make the recipe agree with the adapter, or choose another lora.init_from");
 }
 
-/// Variant, rank and alpha of every layer are the same, however they are said.
+/// Requires that variant, rank and alpha of every layer are equal, in any notation.
 void check_settings(const hf::AdapterDir& dir, const lora::LoraOptions& asked,
                     const std::set<std::string>& layers) {
   const auto describe = [](const lora::LoraOptions& lora) {
@@ -47,8 +47,8 @@ lora::LoraOptions lora_options(const recipe::Recipe& recipe,
                         {.rank = recipe.lora.rank_pattern, .alpha = recipe.lora.alpha_pattern});
 }
 
-/// An adapter to start from has exactly the recipe's layers, rank and scale; whole-trained tensors
-/// of it must be trained whole again, and are all that parts hold.
+/// Requires exactly the recipe's layers, rank and scale; fully trained tensors must be trained in
+/// full again and are the only content of a parts folder.
 void check_init_adapter(const hf::AdapterDir& dir, const recipe::Recipe& recipe,
                         const std::vector<lora::LinearSite>& sites) {
   if (!dir.parts && lora::find_variant(recipe.lora.variant).changes_weight) {

@@ -1,4 +1,4 @@
-// Whether an adapter to start from (lora.init_from) is the one that the recipe trains.
+// Checks whether the adapter in lora.init_from matches the recipe.
 #pragma once
 #include <vector>
 
@@ -8,12 +8,12 @@
 
 namespace lft::train {
 
-/// The recipe's LoRA settings for the layers that get adapters. kUsage for a pattern of a rank or
-/// an alpha that matches none of them.
+/// The recipe's LoRA settings for the adapted layers. kUsage for a pattern of a rank or an alpha
+/// that matches none of them.
 lora::LoraOptions lora_options(const recipe::Recipe& recipe,
                                const std::vector<lora::LinearSite>& sites);
-/// kInput unless it has exactly these layers, the recipe's variant, rank and scale; whole-trained
-/// tensors of it must be trained whole again.
+/// kInput unless it has exactly these layers and the recipe's variant, rank and scale; its fully
+/// trained tensors must be trained in full again.
 void check_init_adapter(const hf::AdapterDir& dir, const recipe::Recipe& recipe,
                         const std::vector<lora::LinearSite>& sites);
 

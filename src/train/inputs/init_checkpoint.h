@@ -1,5 +1,5 @@
-// A run that starts from what another run's checkpoint holds (lora.init_from names its folder): the
-// weights, and the moments where the recipe asks for them.
+// Starts a run from another run's checkpoint (lora.init_from is its folder): its weights, and the
+// moments if the recipe asks for them.
 #pragma once
 #include <map>
 #include <string>
@@ -14,22 +14,22 @@
 
 namespace lft::train {
 
-/// Whether `path` is a step's folder of a run, not an adapter's.
+/// Whether `path` is a checkpoint folder of a run, not an adapter.
 bool is_checkpoint_folder(const std::string& path);
 
-/// kCheckpoint where it does not verify; kInput where its run trained something else than the
-/// recipe, or over another base.
+/// kCheckpoint if it does not verify; kInput if its run trained other parameters than the recipe,
+/// or used another base model.
 checkpoint::Checkpoint open_init_checkpoint(const recipe::Recipe& recipe, const hf::ModelDir& base);
 
 using NamedTargets = std::vector<std::pair<std::string, at::Tensor>>;
-/// Copies stored values into the tensors of their names; `kind` error for one that is missing, is
-/// too many or has another shape.
+/// Copies stored values into the tensors of the same names; `kind` error for one that is missing,
+/// unexpected or has another shape.
 void copy_stored(const std::map<std::string, at::Tensor>& stored, const NamedTargets& into,
                  ErrorKind kind, const std::string& where);
 NamedTargets named_targets(const std::vector<lora::Trainable>& trainables);
 
-/// Moments and counts of updates of an optimizer over the checkpoint's trainables; kInput where it
-/// was another optimizer.
+/// Copies the optimizer's moments and update counts over the checkpoint's trainables; kInput if the
+/// optimizer was another one.
 void take_moments(const checkpoint::Checkpoint& checkpoint, Optimizer& optimizer);
 
 }  // namespace lft::train

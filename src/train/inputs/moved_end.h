@@ -1,4 +1,4 @@
-// What a changed train.max_steps or train.epochs means for a run that is resumed.
+// Describes the effect of a changed train.max_steps or train.epochs on a resumed run.
 #pragma once
 #include <string>
 
@@ -7,8 +7,8 @@
 
 namespace lft::train {
 
-/// One line where the run's end has moved since the checkpoint was saved and the learning rate
-/// jumps with it, or the checkpoint is past that end. Else empty.
+/// One line if the run's end has moved since the checkpoint and the learning rate jumps because of
+/// it, or if the checkpoint is past the new end. Else empty.
 std::string describe_moved_end(const RunSettings& now, const checkpoint::Checkpoint& saved);
 
 }  // namespace lft::train

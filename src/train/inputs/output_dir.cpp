@@ -12,8 +12,8 @@
 namespace lft::train {
 namespace {
 
-/// The run that a used output directory holds, as far as it can be told. kUsage naming its process
-/// where that still runs.
+/// Describes the run in a used output directory as far as possible. kUsage with its process id if
+/// it is still running.
 std::string describe_run(const std::string& dir, const std::string& product) {
   checkpoint::refuse_locked(dir);
   const std::vector<checkpoint::CheckpointStatus> checkpoints =
@@ -22,7 +22,7 @@ std::string describe_run(const std::string& dir, const std::string& product) {
   return "run " + checkpoints.front().run_id + ", step " + std::to_string(checkpoints.front().step);
 }
 
-/// The first of a run's files and folders that is there.
+/// The first existing file or folder of a run.
 const char* first_product(const std::string& dir) {
   for (const char* product : {"metrics.jsonl", "recipe.resolved.yaml", "checkpoints", "adapter",
                               "parts", "model", "best"})
@@ -74,7 +74,7 @@ void check_disk_space(const recipe::Recipe& recipe, int64_t trainable_parameters
   const uint64_t weights = static_cast<uint64_t>(trainable_parameters) * sizeof(float);
   const uint64_t saved =
       static_cast<uint64_t>(recipe.checkpoint.keep) + 1 + (recipe.checkpoint.at_step_zero ? 1 : 0) +
-      (recipe.train.keep_best == recipe::KeepBest::kNone  // each may name another best step
+      (recipe.train.keep_best == recipe::KeepBest::kNone  // each may be another best step
            ? 0
            : static_cast<uint64_t>(recipe.checkpoint.keep) + 1);
   const uint64_t needed = weights * 3 * saved + weights + kBesides;  // with both moments

@@ -4,8 +4,8 @@
 
 namespace lft::train {
 
-/// kUsage when the output directory is inside an input or, unless `resume`, contains a run;
-/// kResource when it cannot be written.
+/// kUsage if the output directory is inside an input or, unless `resume`, contains a run; kResource
+/// if it cannot be written.
 void check_output_dir(const recipe::Recipe& recipe, bool resume);
 
 /// Whether the output directory contains a run, or part of one.

@@ -18,7 +18,7 @@
 namespace lft::train {
 namespace {
 
-// Steps at the full learning rate. LoRA's B starts at 0 and moves by at most about the rate in
+// Steps at the full learning rate. LoRA's B starts at 0 and changes by at most about the rate in
 // each.
 constexpr double kFewFullSteps = 8;
 
@@ -26,7 +26,7 @@ std::string share_text(int64_t count, int64_t size) {
   return std::to_string(count) + " of " + std::to_string(size) + " samples";
 }
 
-/// "rows.json[3] (id "b3"): cannot open a file (No such file or directory)".
+/// For example "rows.json[3] (id "b3"): cannot open a file (No such file or directory)".
 std::string reason_of(const ErrorInfo& info) {
   return info.where + ": " + info.what + (info.found.empty() ? "" : " (" + info.found + ")");
 }
@@ -40,7 +40,7 @@ void check_count(const data::EncodeOptions& encode, int64_t bad, const std::stri
          "fix them (lft validate lists them all), or raise data.max_bad");
 }
 
-/// Of one data set, named as the recipe names it, of which this many samples were checked.
+/// For one data set, under its name in the recipe, with the number of samples checked.
 void check_bad(const RunInputs& inputs, int64_t looked_at, const std::string& field,
                const data::BadSamples& bad, std::vector<std::string>& lines) {
   if (bad.count == 0) return;
@@ -57,14 +57,14 @@ void check_bad(const RunInputs& inputs, int64_t looked_at, const std::string& fi
   lines.push_back(field + ": " + count + " cannot be read and will be left out, first " + first);
 }
 
-/// The step from row to row of an order of which every beginning is spread over all of them.
+/// Stride of a row order in which every prefix is spread over all rows.
 int64_t spread_step(int64_t rows) {
   auto step = static_cast<int64_t>(0.618 * static_cast<double>(rows)) + 1;
   while (std::gcd(step, rows) != 1) ++step;
   return step;
 }
 
-/// Decodes images row by row, in several threads, until the time is over.
+/// Decodes images row by row in several threads until the time limit.
 class ImageLook {
  public:
   ImageLook(const RunInputs& inputs, const data::Dataset& dataset, double seconds)
@@ -74,7 +74,7 @@ class ImageLook {
         end_(Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                 std::chrono::duration<double>(std::min(seconds, 1e6)))) {}
 
-  /// The rows that were looked at. `bad`: those that a run could not decode.
+  /// Returns the number of rows checked. `bad`: rows that a run could not decode.
   int64_t look(int64_t workers, data::BadSamples& bad) {
     std::vector<std::future<void>> threads;
     for (int64_t i = 0; i < std::min(workers, dataset_.size()); ++i)
@@ -109,7 +109,7 @@ class ImageLook {
     }
   }
 
-  /// The error is the one that a run would end with. What measuring a row shows is told already.
+  /// The error is the one a run would end with. Errors found by measuring are already reported.
   void judge(int64_t row) {
     bool measured = false;
     try {
@@ -152,10 +152,10 @@ bool takes_part(const recipe::Recipe& recipe, const std::string& scope) {
       recipe.full, [&](const std::string& part) { return part == "all" || part == scope; });
 }
 
-/// One of the groups of optimizer.h's param_groups: whether it holds adapters, and anything that is
-/// trained.
+/// One of the groups of optimizer.h's param_groups: whether it contains adapters, and any
+/// trainables.
 struct Group {
-  std::string scope, field;  // field: of its own learning rate; empty where it has that of base
+  std::string scope, field;  // field: its own learning rate; empty if it uses the base rate
   double lr = 0;
   bool adapters = false, trained = false;
 };
@@ -178,8 +178,8 @@ std::vector<Group> groups_of(const recipe::Recipe& recipe) {
   return groups;
 }
 
-/// Rows of one data set without a supervised token, and those that lose some to the limit, each
-/// with what that means there.
+/// Counts rows of one data set without supervised tokens and rows truncated by the limit, with the
+/// consequence of each.
 void count_supervision(const RunInputs& inputs, const std::vector<data::SampleLength>& lengths,
                        const std::string& field, const std::string& none, const std::string& lost,
                        std::vector<std::string>& lines) {

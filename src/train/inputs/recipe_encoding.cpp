@@ -16,15 +16,15 @@ namespace {
 
 const recipe::Recipe::Data kDefaults;
 
-/// Whether data.max_pixels says what images are scaled down to, and not what is too large to
-/// decode.
+/// Whether data.max_pixels is the size that images are scaled down to, rather than the limit for
+/// decoding.
 bool scales(const recipe::Recipe& recipe) {
   return recipe.data.image_fit == recipe::ImageFit::kNative &&
          recipe.data.max_pixels != kDefaults.max_pixels;
 }
 
-/// The chat template that the adapter of lora.init_from was trained under: a form's name, or its
-/// file. "auto" where none is recorded.
+/// The chat template recorded in the adapter of lora.init_from: a name or its file. "auto" if none
+/// is recorded.
 std::string template_of_init(const recipe::Recipe& recipe) {
   if (recipe.lora.init_from.empty()) return "auto";
   const hf::AdapterNotes notes = hf::read_notes(recipe.lora.init_from + "/" + hf::kAdapterNotes);

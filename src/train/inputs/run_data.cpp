@@ -16,8 +16,8 @@ namespace {
 constexpr size_t kMostImagesRead = 10'000;
 constexpr int64_t kMostImageBytesRead = 256 << 20;
 
-/// look(file, path) for each image of each row to train on, in their order; what is not there is
-/// the loader's to judge.
+/// Calls look(file, path) for each image of each training row, in order; missing files are handled
+/// by the loader.
 template <typename Look>
 void each_image(const data::Dataset& dataset, const Look& look) {
   const std::vector<data::ImageFile>& files = dataset.image_files();
@@ -30,7 +30,7 @@ void each_image(const data::Dataset& dataset, const Look& look) {
   }
 }
 
-/// Of an image within the image root that can be read, with a megabyte of memory, whatever its
+/// Hashes a readable image within the image root with a megabyte of memory, independent of its
 /// size.
 void hash_content(Sha256& hash, const std::string& root, const std::string& name) {
   const std::string path = root + "/" + name;

@@ -1,4 +1,4 @@
-// The rows of a run: opened, and what was measured of them.
+// The opened rows of a run and their measurements.
 #pragma once
 #include <memory>
 #include <optional>
@@ -19,14 +19,13 @@ struct RunData {
   data::EncodeOptions encode;
   std::unique_ptr<data::Dataset> train, eval;  // eval may be null
   int64_t workers = 4;
-  std::vector<data::SampleLength>
-      lengths;           // of the rows to train on, once sample_lengths() has measured them
-  data::BadSamples bad;  // among them
-  /// Once data_hash(), image_stamp() and image_digest() have looked: never twice in a run.
+  std::vector<data::SampleLength> lengths;  // of the training rows, after sample_lengths()
+  data::BadSamples bad;                     // bad rows among them
+  /// Set by data_hash(), image_stamp() and image_digest(); computed at most once in a run.
   std::optional<std::string> data_hash, image_stamp, image_digest;
 };
-/// Opens data.train and data.eval, checks the recipe's limits against the model's. A remark becomes
-/// a notice.
+/// Opens data.train and data.eval and checks the recipe's limits against the model's. A remark
+/// becomes a notice.
 RunData open_run_data(const recipe::Recipe& recipe, const family::ModelConfig& config,
                       std::unique_ptr<text::Tokenizer> tokenizer,
                       std::vector<std::string>* notices);
@@ -35,29 +34,29 @@ RunData open_run_data(const recipe::Recipe& recipe, const family::ModelConfig& c
 /// run. A failure is only a warning.
 void keep_indexes(const RunData& data, const recipe::Recipe& recipe);
 
-/// data.lengths, measured by the first call; open_run_data() makes it for data.group_by_length
-/// alone.
+/// data.lengths, measured on the first call; open_run_data() measures it for data.group_by_length
+/// only.
 const std::vector<data::SampleLength>& sample_lengths(RunData& data);
 
-/// Of the rows to train on: their Dataset::hash().
+/// Dataset::hash() of the training rows.
 const std::string& data_hash(RunData& data);
 
-/// Of the sizes and times of all images to train on, without reading them; looked up by the first
-/// call. Empty where no row names any.
+/// A hash of the sizes and times of all training images, without reading them; computed on the
+/// first call. Empty if no row has an image.
 const std::string& image_stamp(RunData& data);
 
-/// Of the content of all images to train on, where they are few (10,000, 256 MiB), else of their
-/// sizes, as of what is outside the image root; looked up by the first call. Empty where no row
-/// names any.
+/// A hash of the content of all training images if they are few (10,000, 256 MiB), else of their
+/// sizes; also of the sizes for files outside the image root. Computed on the first call. Empty if
+/// no row has an image.
 const std::string& image_digest(RunData& data);
 
-/// How many rows of each source of data.train an epoch takes. Empty of one path. kUsage where a
-/// weight makes more rows than an epoch may have.
+/// The number of rows of each source of data.train in an epoch. Empty for a single path. kUsage if
+/// a weight exceeds the limit of rows in an epoch.
 std::vector<data::SourceShare> source_shares(const recipe::Recipe& recipe,
                                              const data::Dataset& train);
 
-/// `lengths` are looked at under data.group_by_length, and cut packed micro-batches where they are
-/// measured.
+/// `lengths` are used for data.group_by_length, and
+/// for packing micro-batches if they are measured.
 data::LoaderOptions loader_options(const RunSettings& settings,
                                    const std::vector<data::SampleLength>& lengths);
 }  // namespace lft::train

@@ -24,7 +24,7 @@
 namespace lft::train {
 namespace {
 
-/// FP8 products take sides of whole multiples; the first layer that has another one is named.
+/// FP8 products need sides that are certain multiples; the first other layer is reported.
 void check_fp8_shapes(family::ModelImpl& model) {
   for (const lora::LinearSite& site : lora::linear_sites(model)) {
     const int64_t out = site.layer->weight.size(0), in = site.layer->weight.size(1);
@@ -39,7 +39,7 @@ void check_fp8_shapes(family::ModelImpl& model) {
   }
 }
 
-/// Sharded weights of the decoder's layers are not trained.
+/// Sharded weights of the decoder's layers cannot be trained.
 void check_shards(const recipe::Recipe& recipe) {
   if (recipe.train.shard == recipe::Shard::kNone || !trains_whole(recipe, "language_model."))
     return;
@@ -48,7 +48,7 @@ void check_shards(const recipe::Recipe& recipe) {
          "use lora.targets for the llm, or set train.shard to none");
 }
 
-/// A variant that begins by writing to the weights of its layers finds them dense, and whole.
+/// A variant that first modifies its layers' weights needs them dense and unsharded.
 void check_dense(const RunSettings& settings, const std::vector<lora::LinearSite>& sites) {
   const bool sharded = settings.recipe.train.shard != recipe::Shard::kNone;
   if ((settings.storage == ops::BaseStorage::kDense && !sharded) ||
@@ -71,7 +71,7 @@ void check_dense(const RunSettings& settings, const std::vector<lora::LinearSite
   }
 }
 
-/// data.shuffle: blocks moves whole blocks only, and the rows after the last one stay last.
+/// data.shuffle: blocks permutes full blocks only; the rows after the last one stay last.
 std::string judge_blocks(const RunSettings& settings) {
   const recipe::Recipe::Data& data = settings.recipe.data;
   const int64_t blocks = settings.rows / data::kRowsOfABlock;
@@ -122,7 +122,7 @@ void open_init(const recipe::Recipe& recipe, const std::vector<lora::LinearSite>
     notices->push_back("the adapter says inference_mode: true; it is unfrozen for training");
 }
 
-/// What will be trained, by shapes alone.
+/// Counts what will be trained, from shapes alone.
 int64_t count_trainable(const recipe::Recipe& recipe, family::ModelImpl& shapes,
                         const std::vector<lora::LinearSite>& sites) {
   int64_t count = 0;
@@ -146,7 +146,7 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
   recipe::Recipe& recipe = inputs.recipe;
   recipe = asked;
   if (writes) check_output_dir(recipe, resume);
-  make_rule(recipe.optim);  // refuses what it cannot do before anything is opened
+  make_rule(recipe.optim);  // rejects unsupported settings before anything is opened
   inputs.model.dir = recipe.model.init == recipe::ModelInit::kRandom
                          ? hf::ModelDir::config_only(recipe.model.path)
                          : hf::ModelDir::open(recipe.model.path);

@@ -1,4 +1,4 @@
-// Opens and checks everything that a run needs before its weights, while a failure is still cheap.
+// Opens and checks everything that a run needs before its weights are loaded.
 #pragma once
 #include <memory>
 #include <optional>
@@ -14,30 +14,30 @@
 
 namespace lft::train {
 
-/// The files that the model is made from.
+/// The files that the model is built from.
 struct RunModelFiles {
   hf::ModelDir dir;
   std::optional<hf::AdapterDir> init_from;
-  std::optional<checkpoint::Checkpoint> init_checkpoint;  // instead, until the model is made
-  int64_t trainable_parameters = 0;                       // by the model's shapes
+  std::optional<checkpoint::Checkpoint> init_checkpoint;  // instead, until the model is built
+  int64_t trainable_parameters = 0;                       // from the model's shapes
 };
 
-/// Opened and checked; no weight is loaded and nothing is written.
+/// Opened and checked inputs; no weight is loaded and nothing is written.
 struct RunInputs : RunSettings {
   RunModelFiles model;
   RunData data;
   std::vector<std::string> notices;
   std::shared_ptr<ops::ShardMemory> shards = nullptr;  // of the shard group; null: not sharded
 };
-/// Cheapest checks first: the output directory, model headers, adapter headers, tokenizer, data
-/// rows. With `resume` the output directory may hold a run; after one of its checkpoints
-/// lora.init_from is not opened again. `writes`: else the output directory is another process's.
+/// Cheapest checks first: output directory, model headers, adapter headers, tokenizer, data rows.
+/// With `resume` the output directory may contain a run; after one of its checkpoints
+/// lora.init_from is not opened again. `writes` false: another process owns the output directory.
 RunInputs open_inputs(const recipe::Recipe& recipe, bool resume = false, bool writes = true);
 
-/// How the run's samples become batches.
+/// The layout that groups the run's samples into batches.
 data::BatchLayout batch_layout(const RunInputs& inputs);
-/// Batches after `first_step` optimizer steps, already decoding ahead; of several ranks this one's
-/// share, for which lengths must be measured where rows are packed.
+/// Batches after `first_step` optimizer steps, decoded ahead; with several ranks only this rank's
+/// share, which needs measured lengths if rows are packed.
 std::unique_ptr<data::Loader> start_loader(const RunInputs& inputs, int64_t first_step);
 
 }  // namespace lft::train

@@ -19,7 +19,7 @@
 namespace lft::train {
 namespace {
 
-/// Adapters, new ones where none are given, and what of the model is trained then.
+/// Adds the adapters, new ones if none are given, and selects the trainables.
 void make_trained(RunModel& run, const recipe::Recipe& recipe, const hf::AdapterDir* init_from) {
   const std::vector<lora::LinearSite> sites = adapted_sites(recipe, *run.model, nullptr);
   run.lora = lora_options(recipe, sites);

@@ -9,7 +9,7 @@ namespace lft::train {
 
 namespace {
 
-constexpr int64_t kFewestSteps = 32;  // an epoch
+constexpr int64_t kFewestSteps = 32;  // per epoch
 
 }  // namespace
 
@@ -57,13 +57,13 @@ bool offloads_activations(const recipe::Recipe& recipe, at::Device device) {
 
 namespace {
 
-/// But for what the family's images are, and for who holds the base.
+/// Ignores the shape of the family's images and the sharding of the base.
 bool could_record(const recipe::Recipe& recipe, const RunSettings& settings) {
   return recipe.train.cuda_graphs == recipe::CudaGraphs::kAuto && records_graphs(settings.device) &&
          recipe.train.max_tokens_per_step > 0 && !recipe.train.activation_offload;
 }
 
-/// Why no two passes over as many tokens are alike; empty: they are.
+/// Why passes over equal token counts differ; empty: they do not.
 std::string unlike_passes(const recipe::Recipe& recipe, const RunSettings& settings) {
   if (settings.config.text.follows_length(recipe.data.max_tokens))
     return "angles or masks of the decoder depend on how long rows are";

@@ -1,5 +1,5 @@
-// The settings of a recipe on this machine and for this model: all that decides the passes and the
-// number of steps. Plain and copyable, without samples or weights.
+// The settings of a recipe on this machine and for this model, which determine the passes and the
+// number of steps. Copyable, without samples or weights.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -20,38 +20,38 @@ struct RunSettings {
   Precision precision;
   family::ModelConfig config;
   at::ScalarType base_dtype = at::kFloat;
-  ops::BaseStorage storage = ops::BaseStorage::kDense;  // of the decoder's linear layers; the rest
-                                                        // of the frozen weights has base_dtype
+  ops::BaseStorage storage = ops::BaseStorage::kDense;  // of the decoder's linear layers; other
+                                                        // frozen weights have base_dtype
   int64_t max_tokens = 2048;                    // data.max_tokens, at most the model's positions
-  int64_t rows = 0;                             // of data.train that an epoch takes
-  std::vector<data::SourceShare> sources = {};  // of data.train, where it is a list
+  int64_t rows = 0;                             // of data.train in an epoch
+  std::vector<data::SourceShare> sources = {};  // of data.train, if it is a list
   int64_t steps_per_epoch = 0, total_steps = 0;
   int64_t rank = 0, ranks = 1;   // of the processes that share each step's micro-batches
   int64_t shard_group_size = 1;  // processes of this machine that shard the decoder's layers
-  int64_t eval_reading = 0;  // SampleLength::reading, the most of the rows to evaluate on between
-                             // steps, while the workers read on for the next one
+  int64_t eval_reading = 0;      // SampleLength::reading, the largest among rows evaluated between
+                                 // steps, while the workers read ahead for the next step
 };
 
-/// Puts a number for train.grad_accum: auto: 1 without a train.global_batch, else as many passes as
-/// make that many samples, but no more than leave an epoch of `rows` 32 steps, at least 1. The
-/// global batch stays what was asked for.
+/// Resolves train.grad_accum: auto: 1 without a train.global_batch, else the number of passes for
+/// that many samples, limited so that an epoch of `rows` has at least 32 steps; at least 1. The
+/// global batch stays as requested.
 void settle_accumulation(recipe::Recipe& recipe, int64_t rows);
-/// Both numbers and the reason where a step has fewer samples than train.global_batch asks for;
-/// else empty.
+/// Both numbers and the reason if a step has fewer
+/// samples than train.global_batch; else empty.
 std::string judge_global_batch(const RunSettings& settings);
 
-/// The steps that train.max_steps or train.epochs make.
+/// The number of steps from train.max_steps or train.epochs.
 int64_t planned_steps(const recipe::Recipe::Train& train, int64_t steps_per_epoch);
 
 /// Every Nth block is recomputed under a recipe's train.activation_checkpointing; 0: none.
 int64_t recompute_every(recipe::Choice<recipe::Checkpointing> checkpointing);
-/// Whether inputs of recomputed blocks are to wait in host memory: asked for, and not on a CPU,
-/// where they do anyway.
+/// Whether inputs of recomputed blocks are offloaded to host memory: requested, and not on a CPU,
+/// where they are in host memory anyway.
 bool offloads_activations(const recipe::Recipe& recipe, at::Device device);
-/// Packed micro-batches on a GPU, their activations kept there, of a family whose images are all of
-/// one shape. `recipe`: the settings' own, or one that differs.
+/// True for packed micro-batches on a GPU without activation offload, if the family's images all
+/// have one shape. `recipe`: the settings' own or a variation.
 bool uses_cuda_graphs(const recipe::Recipe& recipe, const RunSettings& settings);
-/// The notice of a run whose passes are not recorded because of its family's images or its sharded
+/// The notice for a run whose passes are not recorded because of its family's images or its sharded
 /// base; else empty.
 std::string graphs_left_out(const recipe::Recipe& recipe, const RunSettings& settings);
 

@@ -33,8 +33,8 @@ void release(void* data) {
   std::free(static_cast<void**>(data)[-1]);
 }
 
-/// Touched for the first time, memory comes 2 MiB at a time then where the system has them to give,
-/// not 4 KiB: of a model that costs as much as reading it does.
+/// On first use, memory is then mapped in pages of 2 MiB if the system has them, not 4 KiB: for a
+/// model's weights page faults otherwise cost as much as reading.
 void ask_for_huge_pages([[maybe_unused]] uintptr_t start, [[maybe_unused]] size_t bytes) {
 #ifdef __linux__
   constexpr uintptr_t kHuge = 2 << 20;
@@ -71,7 +71,7 @@ class ReusingAllocator : public c10::Allocator {
   }
 };
 
-/// Of malloc, each of which keeps what its threads gave back.
+/// malloc's arenas; each keeps the memory that its threads freed.
 void bound_arenas() {
 #ifdef __GLIBC__
   if (std::getenv("MALLOC_ARENA_MAX") == nullptr)
@@ -88,7 +88,7 @@ void bound_cpu_memory() {
   const std::string products = std::to_string(kCachedProducts);
   for (const char* cache :
        {"LRU_CACHE_CAPACITY",
-        "ONEDNN_PRIMITIVE_CACHE_CAPACITY"}) {  // LibTorch's own in front of oneDNN's
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY"}) {  // LibTorch's own precedes oneDNN's
     setenv(cache, products.c_str(), /*overwrite=*/0);
   }
 }

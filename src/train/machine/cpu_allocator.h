@@ -1,24 +1,24 @@
-// The CPU's memory under LibTorch: blocks that glibc can use again, and a bound on what oneDNN
-// keeps.
+// CPU memory allocation for LibTorch: blocks that
+// glibc can reuse, and a limit on oneDNN's cache.
 #pragma once
 #include <cstdint>
 
 namespace lft::train {
 
-/// From now on LibTorch's CPU tensors are allocated within malloc's blocks and aligned there.
-/// LibTorch's own allocator asks for aligned blocks, and glibc (before 2.38) cannot fill the hole
-/// that such a block leaves with another of its size: a training step then holds a quarter to a
-/// half more than its tensors. Has no effect where another allocator was installed before. Errors
-/// are those of LibTorch's. malloc has no more arenas than there are processors, since each keeps
-/// what its threads freed, unless the environment sets their number. Also bounds oneDNN's compiled
-/// products, one for each shape, unless the environment does: by itself it keeps 1024, and every
-/// length of a batch brings its own. To be called before the first product and before threads
-/// start.
+/// Allocates LibTorch's CPU tensors within malloc's blocks from now on and aligns
+/// them there. LibTorch's own allocator requests aligned blocks, and glibc (before
+/// 2.38) cannot reuse the hole of such a block for another of its size: a training
+/// step then uses a quarter to a half more memory than its tensors. Has no effect
+/// if another allocator was installed before. Errors are LibTorch's. malloc gets no
+/// more arenas than processors, since each arena keeps its threads' freed memory,
+/// unless the environment sets the number. Also limits oneDNN's compiled products,
+/// one per shape, unless the environment does: the default is 1024, and every batch
+/// length adds shapes. Call it before the first product and before threads start.
 void bound_cpu_memory();
 
 constexpr int64_t kCachedProducts =
-    64;  // a step of one length has 25 to 30; fewer than it has would be compiled at every use
-/// Bytes of one in BF16, by measurement: with AMX, and with avx512_bf16 alone.
+    64;  // a step of one length has 25 to 30; fewer would be recompiled at every use
+/// Measured bytes of one in BF16: with AMX, and with avx512_bf16 alone.
 int64_t cached_product_bytes();
 
 }  // namespace lft::train

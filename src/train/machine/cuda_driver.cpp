@@ -14,7 +14,7 @@ namespace {
 constexpr int kCapabilityMajor = 75,
               kCapabilityMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
-/// Calls a function of the driver, all of which return 0 when they are done; nullopt: it lacks it.
+/// Calls a driver function, which returns 0 on success; nullopt: the driver lacks it.
 template <class... Args>
 std::optional<int> call(void* library, const char* name, Args... args) {
   const auto function = reinterpret_cast<int (*)(Args...)>(dlsym(library, name));
@@ -44,7 +44,7 @@ DriverDevice device_at(void* library, int index) {
   return device;
 }
 
-/// The first word of the module's line that looks like a version.
+/// The first word of the module's line that has the form of a version.
 std::string module_version() {
   std::ifstream file("/proc/driver/nvidia/version");
   std::string line;

@@ -1,4 +1,4 @@
-// Queries the NVIDIA driver without LibTorch, so that a GPU is found even where LibTorch cannot use
+// Queries the NVIDIA driver without LibTorch, so that a GPU is found even if LibTorch cannot use
 // it.
 #pragma once
 #include <string>
@@ -14,17 +14,17 @@ struct DriverDevice {
 
 struct CudaDriver {
   bool found = false;
-  std::string problem;  // why it is not found or cannot be used; empty: it can
-  std::string version;  // of the kernel module, "580.65.06"; empty where it does not tell
-  int cuda = 0;         // the newest CUDA it runs, 1000 * major + 10 * minor
+  std::string problem;  // why it is missing or unusable; empty: usable
+  std::string version;  // of the kernel module, "580.65.06"; empty if unknown
+  int cuda = 0;         // the newest supported CUDA, 1000 * major + 10 * minor
   std::vector<DriverDevice> devices;
 };
 
 CudaDriver probe_driver(const std::string& library = "libcuda.so.1");
 
-/// "13.0" of 13000.
+/// "13.0" for 13000.
 std::string cuda_text(int cuda);
-/// 13000 of "13.0.88"; 0 of what is no version.
+/// 13000 for "13.0.88"; 0 if the text is not a version.
 int cuda_number(const std::string& version);
 
 }  // namespace lft::train

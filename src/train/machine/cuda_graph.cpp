@@ -23,14 +23,14 @@ namespace {
 
 namespace allocator = c10::cuda::CUDACachingAllocator;
 
-/// Never the same twice: a pool that is given back stays alive while it contains an allocation
-/// (cuBLAS keeps its workspaces), and LibTorch asserts that nobody takes it up again.
+/// Ids are unique: a released pool stays alive while it contains an allocation (cuBLAS keeps its
+/// workspaces), and LibTorch asserts that it is not used again.
 c10::MempoolId_t new_pool() {
   static std::atomic<uint64_t> next = uint64_t{1} << 40;  // LibTorch's own count up from 1
   return {0, next++};
 }
 
-/// As check_cuda, and takes the error off the thread, where LibTorch would find it after its next
+/// Like check_cuda, but also clears the thread's error, which LibTorch would find after its next
 /// launch.
 void check(cudaError_t status, const char* what) {
   if (status != cudaSuccess) cudaGetLastError();
@@ -59,7 +59,7 @@ class RecordedGraph final : public CudaGraph {
   int64_t nodes_ = 0;
 };
 
-/// Sends the stream's allocations to the pool.
+/// Routes the stream's allocations to the pool.
 class PoolScope {
  public:
   PoolScope(c10::DeviceIndex device, c10::MempoolId_t pool, cudaStream_t stream)
@@ -69,7 +69,7 @@ class PoolScope {
   }
   ~PoolScope() {
     allocator::endAllocateToPool(device_, pool_);
-    allocator::releasePool(device_, pool_);  // the reference that begin took; the arena has another
+    allocator::releasePool(device_, pool_);  // the reference taken by begin; the arena has another
   }
   PoolScope(const PoolScope&) = delete;
 
@@ -78,9 +78,9 @@ class PoolScope {
   const c10::MempoolId_t pool_;
 };
 
-/// The same for pinned host memory while the stream captures. Else LibTorch's host allocator does
-/// not know that it does: it would query events of that stream, which ends the capture, and give
-/// memory that a graph reads to others.
+/// The same for pinned host memory while the stream captures. Otherwise LibTorch's host allocator
+/// would query events of the capturing stream, which ends the capture, and reuse memory that a
+/// graph reads.
 class HostPoolScope {
  public:
   HostPoolScope(c10::MempoolId_t pool, const c10::cuda::CUDAStream& stream) : pool_(pool) {
@@ -143,7 +143,7 @@ class CudaArena final : public GraphArena {
     } catch (...) {
       cudaStreamEndCapture(stream_, &graph);
       if (graph != nullptr) cudaGraphDestroy(graph);
-      cudaGetLastError();  // what the broken capture left behind
+      cudaGetLastError();  // clears the error of the failed capture
       throw;
     }
     check(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
@@ -153,7 +153,7 @@ class CudaArena final : public GraphArena {
  private:
   static c10::cuda::CUDAStream current_stream(at::Device device) {
     at::globalContext().lazyInitDevice(
-        at::kCUDA);  // LibTorch's allocator knows its devices from then on
+        at::kCUDA);  // initialises the devices of LibTorch's allocator
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     return c10::cuda::getCurrentCUDAStream(device.index());
   }
@@ -161,7 +161,7 @@ class CudaArena final : public GraphArena {
   const c10::cuda::CUDAStream previous_, stream_;
   const c10::DeviceIndex device_;
   std::optional<c10::MempoolId_t> pool_;
-  int64_t captures_ = 0;  // a reference each to the host allocator's pool
+  int64_t captures_ = 0;  // each has a reference to the host allocator's pool
 };
 
 #endif

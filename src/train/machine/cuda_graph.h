@@ -1,5 +1,5 @@
-// A stream and a pool of device memory for passes that run again and again at fixed shapes, and
-// graphs of what they launch. A device that cannot record only runs the body.
+// A stream and a device memory pool for passes that are repeated at fixed shapes, and graphs of
+// their launches. On a device without graphs the body is run directly.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -9,7 +9,7 @@
 
 namespace lft::train {
 
-/// What a body launched, to be launched again in one call: the same kernels on the same addresses.
+/// The recorded launches of a body, replayed in one call: the same kernels and addresses.
 class CudaGraph {
  public:
   virtual ~CudaGraph() = default;
@@ -18,35 +18,35 @@ class CudaGraph {
   virtual int64_t nodes() const = 0;
 };
 
-/// That of a device which cannot record. One that can waits for the device when it is made, gives
-/// the device's free memory back, and has a separate stream that is the calling thread's current
-/// one until the arena is gone. It goes after its graphs.
+/// The base class is for a device without graphs. A device with graphs synchronizes on
+/// construction, frees cached device memory, and has a separate stream that is current for the
+/// calling thread until the arena is destroyed. The arena is destroyed after its graphs.
 class GraphArena {
  public:
   GraphArena() = default;
   virtual ~GraphArena() = default;
   GraphArena(const GraphArena&) = delete;
-  /// Gives all its memory back, which LibTorch never does by itself while the arena holds it, not
-  /// even where memory runs out. After its graphs.
+  /// Frees all memory of the arena. LibTorch never does this while the arena uses it, not even when
+  /// memory runs out. Call it after the graphs are destroyed.
   virtual void start_over() {}
-  /// Gives LibTorch's free memory back: while a body runs in the arena LibTorch would rather run
-  /// out of memory than take any of that.
+  /// Frees LibTorch's cached memory: while a body runs in the arena, LibTorch runs out of memory
+  /// rather than use its cache.
   virtual void give_back() {}
   /// From now on run() only runs the body, with LibTorch's own memory. Call it after the graphs are
   /// destroyed.
   virtual void close() {}
   /// Whether there is something to capture with: a device that records, and not closed.
   virtual bool captures() const { return false; }
-  /// body(), whose tensors come from the arena's memory. What it leaves alive there is overwritten
-  /// by the next replay.
+  /// Runs body(), whose tensors are allocated in the arena. Tensors that stay alive there are
+  /// overwritten by the next replay.
   virtual void run(const std::function<void()>& body) { body(); }
-  /// Records what body() launches, without running it. An exception of body's is passed on, and so
-  /// does an error of the device's (kInternal); both leave the stream as it was.
+  /// Records the launches of body() without running them. Exceptions of body() and device errors
+  /// (kInternal) are rethrown; both leave the stream unchanged.
   virtual std::unique_ptr<CudaGraph> capture(const std::function<void()>& body);
 };
 
 using MakeGraphArena = std::unique_ptr<GraphArena> (*)(at::Device device);
-/// How a type of device creates its arenas. CUDA's is registered where it is compiled in.
+/// Registers the arena constructor of a device type. CUDA's is registered if compiled in.
 void register_graph_arena(c10::DeviceType type, MakeGraphArena make);
 bool records_graphs(at::Device device);
 std::unique_ptr<GraphArena> make_graph_arena(at::Device device);

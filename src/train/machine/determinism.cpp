@@ -18,7 +18,7 @@ std::string cublas_workspace() {
   return value == nullptr ? "" : value;
 }
 
-/// cuBLAS promises a fixed order of sums under these two settings only.
+/// cuBLAS guarantees a fixed order of sums only with these two settings.
 void fix_cublas_workspace() {
   const std::string value = cublas_workspace();
   if (value == kCublasDefault || value == ":16:8") return;

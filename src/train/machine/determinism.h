@@ -1,16 +1,16 @@
-// Same seed and build, same bytes: settings of LibTorch and CUDA's libraries.
+// Settings of LibTorch and CUDA's libraries for bitwise reproducible results with one build.
 #pragma once
 #include "src/io/json.h"
 
 namespace lft::train {
 
-/// For the recipe's train.deterministic: deterministic algorithms (an operation that has none is an
-/// error), deterministic cuDNN and oneDNN, no search for the fastest cuDNN kernel, and a cuBLAS
-/// workspace that fixes the order of its sums. To be called before the device is opened and threads
-/// start: cuBLAS reads its setting once, from the environment. Off: LibTorch's own choices.
+/// For the recipe's train.deterministic: deterministic algorithms (an op without one is an error),
+/// deterministic cuDNN and oneDNN, no cuDNN autotuning, and a cuBLAS workspace that fixes the order
+/// of sums. Call it before the device is opened and threads start: cuBLAS reads its setting once,
+/// from the environment. false: LibTorch's defaults.
 void make_deterministic(bool deterministic);
 
-/// Seeds LibTorch's generators on every device; call it once the device is open. A step draws from
+/// Seeds LibTorch's generators on every device; call it after the device is opened. A step uses
 /// none of them.
 void seed_generators(uint64_t seed);
 

@@ -32,11 +32,11 @@ constexpr bool kHasKernels = false;
 
 /// Why the CPU is used.
 std::string no_cuda_reason;
-/// Which GPU of those that this process sees, and whether it is one process of several.
+/// The index among the visible GPUs, and whether this is one of several processes.
 int64_t local_gpu = 0;
 bool is_one_of_several = false;
 
-/// Of the last dlopen, which has failed.
+/// The error of the last dlopen.
 std::string loader_error() {
   const char* why = dlerror();
   return why == nullptr ? "no reason given" : why;
@@ -48,17 +48,17 @@ bool stay_on_cpu(const std::string& reason) {
   return false;
 }
 
-/// Lets segments of LibTorch's allocator grow, unless the user set it up: on an H200 the memory of
-/// a small run was 7% above what its tensors need, in place of 25%. Processes that share memory on
-/// a GPU (train.shard) cannot share such segments.
+/// Enables expandable segments in LibTorch's allocator unless the user configured it: on an H200 a
+/// small run then used 7% more memory than its tensors, instead of 25%. Processes that share memory
+/// on a GPU (train.shard) cannot share such segments.
 void let_segments_grow() {
   constexpr const char* kVariable = "PYTORCH_CUDA_ALLOC_CONF";
   if (!is_one_of_several && getenv("PYTORCH_ALLOC_CONF") == nullptr)
     setenv(kVariable, "expandable_segments:True", /*overwrite=*/0);
 }
 
-/// Registers LibTorch's CUDA kernels with the dispatcher. Has to come before anything asks LibTorch
-/// for CUDA, since it remembers the answer.
+/// Registers LibTorch's CUDA kernels with the dispatcher. Must run before LibTorch is first queried
+/// for CUDA, since it caches the answer.
 bool open_cuda() {
   if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) == nullptr) {  // kept open
     no_cuda_reason = "there is no NVIDIA driver: " + loader_error();
@@ -70,10 +70,10 @@ bool open_cuda() {
     return stay_on_cpu("LibTorch's CUDA library cannot be opened: " + loader_error());
   const bool found = at::detail::getCUDAHooks().deviceCount() > 0;
   if (!found) no_cuda_reason = "LibTorch's CUDA library finds no device";
-  // Sums of products stay in float32 where cuBLAS splits a long one (models/ops/core/precision.h).
+  // Sums of products stay in float32 when cuBLAS splits a long one (models/ops/core/precision.h).
   at::globalContext().setAllowFP16ReductionCuBLAS(false);
   at::globalContext().setAllowBF16ReductionCuBLAS(false);
-  // cuDNN's attention builds a plan of 0.1 s for every new shape and thread and keeps them all.
+  // cuDNN attention builds a plan (0.1 s) for every new shape and thread and keeps all of them.
   at::globalContext().setSDPUseCuDNN(false);
   return found;
 }
@@ -91,13 +91,13 @@ at::Device own_gpu() {
   return device;
 }
 
-/// Of a device of the driver's; an empty one where it does not tell.
+/// The driver's device; empty if the driver does not report it.
 DriverDevice device_of(const CudaDriver& driver, at::Device device) {
   const auto index = static_cast<size_t>(device.has_index() ? device.index() : 0);
   return index < driver.devices.size() ? driver.devices[index] : DriverDevice{};
 }
 
-/// For a separate backend: that of the first GPUs which compute in the same types.
+/// For a separate backend: the capability of the first GPUs with the same dtypes.
 int capability_of_backend(at::Device device) {
   const c10::impl::VirtualGuardImpl guard(device.type());
   const auto types = guard.getDeviceCapability(device).capability_data.supported_scalar_types;
@@ -139,7 +139,7 @@ std::string libtorch_folder() {
     const std::filesystem::path path = loaded->l_name;
     if (path.has_parent_path()) return path.parent_path().string();
   }
-  return LFT_TORCH_LIB_DIR;  // linked into the program itself
+  return LFT_TORCH_LIB_DIR;  // linked into the program
 }
 
 DeviceFacts device_facts(at::Device device) {

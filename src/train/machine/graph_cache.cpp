@@ -22,7 +22,7 @@ void restore(const std::vector<at::Tensor>& tensors, const std::vector<at::Tenso
   for (size_t i = 0; i < tensors.size(); ++i) tensors[i].copy_(values[i]);
 }
 
-/// Without a copy of them: a NaN is both extremes, and an infinity is one.
+/// Without a copy: a NaN appears as both extremes, and an infinity as one.
 bool finite(const std::vector<at::Tensor>& tensors) {
   return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
     if (tensor.numel() == 0) return true;
@@ -31,15 +31,15 @@ bool finite(const std::vector<at::Tensor>& tensors) {
   });
 }
 
-/// Where sums may be taken in any order, bfloat16 results differ in their last bits; a graph that
-/// uses a wrong address is off by far more.
+/// Without a fixed order of sums bfloat16 results differ in the last bits; a graph that uses a
+/// wrong address differs by far more.
 bool agrees(const at::Tensor& replayed, const at::Tensor& ran, bool exact) {
   if (replayed.equal(ran)) return true;
   constexpr double kTolerance = 0x1p-5;
   return !exact && (replayed - ran).norm().item<double>() <= kTolerance * ran.norm().item<double>();
 }
 
-/// In one line.
+/// The message on one line.
 std::string reason(const std::exception& error) {
   std::string text = error.what();
   if (const auto* own = dynamic_cast<const Error*>(&error);
@@ -50,10 +50,10 @@ std::string reason(const std::exception& error) {
 
 }  // namespace
 
-/// What went wrong in a part of the work.
+/// An error in a part of the work.
 struct GraphCache::Fault {
-  std::exception_ptr error;  // null: nothing
-  bool memory = false;       // it ran out
+  std::exception_ptr error;  // null: none
+  bool memory = false;       // memory ran out
   std::string why;
 };
 
@@ -74,8 +74,7 @@ void GraphCache::drop_graphs() {
   graphs_ = 0;
 }
 
-/// Where memory ran out that is the end of one graph; whatever else it was may be the matter with
-/// all of them.
+/// An out-of-memory error drops one graph; any other error may affect all of them.
 void GraphCache::give_up(const std::string& key, Known& known, const Fault& fault) {
   if (fault.memory) {
     known.refused = true;
@@ -95,9 +94,9 @@ void GraphCache::start_over() {
   arena_->start_over();
 }
 
-/// The body itself first; then its graph from the same start. Only the body's own errors are passed
-/// on, and of those not a want of memory that it may owe to the copies: a run that fits without
-/// graphs has to fit with them.
+/// Runs the body first, then its graph from the same state. Only the body's own errors are
+/// rethrown, except an out-of-memory error that the copies may have caused: a run that fits without
+/// graphs must also fit with them.
 void GraphCache::capture(const std::string& key, Known& known,
                          const std::vector<at::Tensor>& outputs,
                          const std::function<void()>& body) {
@@ -115,18 +114,18 @@ void GraphCache::capture(const std::string& key, Known& known,
   arena_->run(body);
 }
 
-/// `outputs` are what the body made of `before`, and are so at the end.
+/// `outputs` are the body's results from `before`, and are unchanged at the end.
 void GraphCache::prove(const std::string& key, Known& known, const std::vector<at::Tensor>& outputs,
                        const std::function<void()>& body, std::vector<at::Tensor> before) {
   std::vector<at::Tensor> after;
   std::unique_ptr<CudaGraph> graph;
   const Fault fault = fault_of([&] {
     if (!finite(outputs))
-      return;  // of values that are not finite nothing can be shown: the next pass is as good
+      return;  // non-finite values cannot be compared: the next pass can be used instead
     after = clones(outputs);
     graph = arena_->capture(body);
     restore(outputs, before);
-    before.clear();  // room for the comparison
+    before.clear();  // frees memory for the comparison
     graph->replay();
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (!agrees(outputs[i], after[i], exact_))
@@ -149,8 +148,7 @@ void GraphCache::prove(const std::string& key, Known& known, const std::vector<a
 
 void GraphCache::run(const std::string& key, int64_t size, const std::vector<at::Tensor>& outputs,
                      const std::function<void()>& body) {
-  if (size >
-      largest_) {  // what it frees holds the smaller ones; theirs would stay allocated in addition
+  if (size > largest_) {  // smaller sizes reuse the larger memory instead of adding to it
     start_over();
     largest_ = size;
   }

@@ -1,6 +1,6 @@
-// CUDA graphs of bodies that run again and again, each proven before it is used: the first time a
-// body runs without a graph, the second time its graph must give what the body gave. Memory that
-// the proof cannot have takes that graph and nothing else.
+// CUDA graphs of repeated bodies, each verified before use: a body first runs without a graph; the
+// second time its graph must produce the same outputs. If verification runs out of memory, only
+// that graph is dropped.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -16,31 +16,31 @@ namespace lft::train {
 
 class GraphCache {
  public:
-  static constexpr size_t kMost = 16;  // graphs; later bodies run without one
+  static constexpr size_t kMost = 16;  // graphs; further bodies run without one
 
-  /// exact: a graph must give the very bits that the body gave (deterministic algorithms). A device
-  /// that cannot record runs every body without a graph.
+  /// exact: a graph must reproduce the body's outputs bit by bit (deterministic algorithms). A
+  /// device without graphs runs every body directly.
   GraphCache(at::Device device, bool exact) : GraphCache(make_graph_arena(device), exact) {}
   GraphCache(std::unique_ptr<GraphArena> arena, bool exact)
       : exact_(exact), arena_(std::move(arena)) {}
 
-  /// body() or the graph of it. `key` says what is run, for a reader too: the same key is the same
-  /// body, launching the same kernels on the same addresses. `size`: what its memory grows with;
-  /// one larger than all before starts over. `outputs`: whatever it writes that is read later,
-  /// outside the arena and always in the same place.
+  /// Runs body() or its graph. `key` identifies the body in readable form: the same key means the
+  /// same kernels on the same addresses. `size`: memory grows with it; a larger one than before
+  /// clears all graphs. `outputs`: everything written outside the arena that is read later, always
+  /// at the same addresses.
   void run(const std::string& key, int64_t size, const std::vector<at::Tensor>& outputs,
            const std::function<void()>& body);
-  /// Frees the arena's memory for work between two passes; the graphs are recorded again.
+  /// Frees the arena's memory between two passes; the graphs are recorded again.
   void start_over();
-  /// A graph launches nothing that an observer of calls could see: without graphs from here on, or
-  /// with them again.
+  /// Disables or enables graphs. Replayed
+  /// graphs are invisible to call observers.
   void use_graphs(bool use) { uses_ = use; }
   /// Notes for the user since the last call.
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
 
  private:
   struct Known {
-    bool ran = false, refused = false;  // refused: memory ran out over its graph
+    bool ran = false, refused = false;  // rejected: memory ran out over its graph
     std::unique_ptr<CudaGraph> graph;
   };
   struct Fault;
@@ -55,7 +55,7 @@ class GraphCache {
 
   const bool exact_;
   const std::unique_ptr<GraphArena> arena_;
-  std::map<std::string, Known> known_;  // gone before the arena
+  std::map<std::string, Known> known_;  // destroyed before the arena
   size_t graphs_ = 0;
   int64_t largest_ = 0;
   bool uses_ = true, gave_up_ = false;

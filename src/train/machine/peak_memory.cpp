@@ -20,7 +20,7 @@ auto reserved(at::Device device) {
 PeakMemory::PeakMemory(at::Device device) : device_(device) {
   if (device.is_cpu()) {
     std::ofstream("/proc/self/clear_refs")
-        << "5";  // VmHWM is now VmRSS; where that is not allowed an earlier peak may show
+        << "5";  // resets VmHWM to VmRSS; without permission an earlier peak may appear
     start_ = line_bytes(kStatus, "RssAnon:") + line_bytes(kStatus, "RssShmem:");
   } else {
     c10::getDeviceAllocator(device.type())->resetPeakStats(device.index());

@@ -1,12 +1,12 @@
-// How much memory a phase took at most, as the system or LibTorch's device allocator counted it.
+// Peak memory of a phase, as counted by the system or LibTorch's device allocator.
 #pragma once
 #include <c10/core/Device.h>
 
 namespace lft::train {
 
-/// Growth since it was made, in bytes: on a GPU of what LibTorch's allocator has reserved, on a CPU
-/// of the process's resident memory without pages of files, such as the libraries' code, which the
-/// system can take back.
+/// Growth in bytes since construction: on a GPU the reserved memory of LibTorch's allocator, on a
+/// CPU the process's resident memory without file-backed pages, such as library code, which the
+/// system can reclaim.
 class PeakMemory {
  public:
   explicit PeakMemory(at::Device device);

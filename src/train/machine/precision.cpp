@@ -8,7 +8,7 @@ namespace {
 constexpr int kBf16Capability = 80;      // the first GPUs with bf16 arithmetic
 constexpr int kFastFp16Capability = 70;  // the first with tensor cores
 constexpr int kFp16Capability = 53;      // the first with fp16 arithmetic
-constexpr int kFlashCapability = 80;  // LibTorch's flash attention: from there on, heads of at most
+constexpr int kFlashCapability = 80;  // LibTorch's flash attention: from here on, heads of at most
 constexpr int64_t kFlashHeadDim = 256;
 
 std::string capability_text(const DeviceFacts& facts) {
@@ -36,7 +36,7 @@ Precision choose_by_device(const DeviceFacts& facts) {
   return {at::kFloat, "auto: " + capability_text(facts) + " has neither bf16 nor fast fp16", {}};
 }
 
-/// Why the device has no arithmetic of the dtype; empty: it has.
+/// Why the device does not support the dtype; empty: it does.
 std::string lacks(at::ScalarType type, const DeviceFacts& facts) {
   if (!facts.gpu || type == at::kFloat) return "";
   const bool has = facts.capability >= (type == at::kBFloat16 ? kBf16Capability : kFp16Capability);

@@ -1,5 +1,5 @@
-// Which dtype a run computes in, and why. What runs in it is the policy table of
-// models/ops/core/precision.h.
+// Chooses the compute dtype of a run and gives the reason. The policy table in
+// models/ops/core/precision.h lists the ops that use it.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,26 +12,26 @@ namespace lft::train {
 
 struct Precision {
   at::ScalarType compute = at::kFloat;
-  std::string reason;  // why this one, for the plan
-  std::string notice;  // one line where it is not what was asked for, or slow; else empty
+  std::string reason;  // reason of the choice, for the plan
+  std::string notice;  // one line if it differs from the request or is slow; else empty
 };
 
-/// How the device supports a dtype. `why` names what is missing; empty when it is fast.
+/// How the device supports a dtype. `why` names the missing feature; empty if it is fast.
 struct DtypeSupport {
   bool has = true, fast = true;
   std::string why;
 };
 DtypeSupport dtype_support(at::ScalarType type, const DeviceFacts& facts);
 
-/// auto: bf16 where the device multiplies bf16 matrices fast;
-/// else fp16 where it does those; else fp32 (a CPU never multiplies fp16 ones faster than fp32:
-/// models/ops/core/gemm.h). An unsupported dtype is replaced by fp32; a slow
-/// one is used. `field` is the option's name, for the notice.
+/// auto: bf16 if the device has fast bf16 matrix products, else fp16 if it has fast fp16 ones,
+/// else fp32 (on a CPU fp16 products are never faster than fp32: models/ops/core/gemm.h).
+/// An unsupported dtype is replaced by fp32; a slow one is used. `field` is the option's name for
+/// the notice.
 Precision choose_precision(recipe::Choice<recipe::ComputeDtype> asked, const DeviceFacts& facts,
                            const std::string& field = "precision.compute");
 
-/// Why packed passes (train.max_tokens_per_step) cannot run on the device; empty: they can. In 16
-/// bits on a GPU they use LibTorch's flash attention.
+/// Why packed passes (train.max_tokens_per_step) cannot run on the device; empty: they can. In
+/// 16-bit dtypes on a GPU they use LibTorch's flash attention.
 std::string packing_fault(at::ScalarType compute, int64_t head_dim, const DeviceFacts& facts);
 
 /// Converts between fp32, bf16, fp16 and the scalar type. kUsage for another name.

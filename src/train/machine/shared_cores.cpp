@@ -31,8 +31,8 @@ constexpr double kCalm = 0.1;
 constexpr int kCalmLooks = 10;            // in a row, until threads spin again
 constexpr uint64_t kSliceNs = 1'000'000;  // a third of the scheduler's own
 
-/// Nanoseconds that each thread of this process has waited for a core so far (the second number
-/// of Linux' schedstat), by thread id; empty where the kernel does not count them.
+/// Nanoseconds that each thread of this process has waited for a core so far (the second number of
+/// Linux's schedstat), by thread id; empty if the kernel does not count them.
 std::map<std::string, int64_t> waited_ns() {
   std::map<std::string, int64_t> waited;
   DIR* tasks = opendir("/proc/self/task");
@@ -46,7 +46,7 @@ std::map<std::string, int64_t> waited_ns() {
   return waited;
 }
 
-/// The share of the time since the last call that the thread which waited longest spent waiting.
+/// The largest share of the time since the last call that a thread has spent waiting.
 class Contention {
  public:
   double look() {
@@ -68,7 +68,7 @@ class Contention {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-/// A thread that no signal interrupts: they belong to the thread that polls for them.
+/// A thread with all signals blocked: they belong to the thread that polls for them.
 template <typename Body>
 std::thread without_signals(Body body) {
   sigset_t all, before;
@@ -104,9 +104,9 @@ class Flag {
   bool set_ = false;
 };
 
-/// libgomp counts the threads of all its teams. Where they are more than the cores, a waiting
-/// thread spins for 100 rounds instead of 300,000 (do_spin() in config/linux/wait.h, the counts in
-/// env.c). This team only raises that number; its threads sleep.
+/// libgomp counts the threads of all its teams. If they are more than the cores, a waiting thread
+/// spins for 100 rounds instead of 300,000 (do_spin() in config/linux/wait.h, the counts in env.c).
+/// This team only raises that number; its threads sleep.
 class SleepingTeam {
  public:
   SleepingTeam() : host_(without_signals([this] { sleep(); })) {}

@@ -9,8 +9,8 @@
 namespace lft::train {
 namespace {
 
-constexpr int64_t kCertain = 8;   // steps in a row: caches that fill up are done by then
-constexpr int64_t kNamesAt = 10;  // steps after which the close look ends
+constexpr int64_t kCertain = 8;   // steps in a row: caches are filled by then
+constexpr int64_t kNamesAt = 10;  // steps after which the detailed examination ends
 
 std::string kind_of(const LedgerEntry& entry) {
   const std::string place =
@@ -48,7 +48,7 @@ bool LeakWatch::step_done(int64_t ahead) {
   return true;
 }
 
-/// At least one a step: what each step replaces is no leak.
+/// At least one per step: what each step replaces is no leak.
 void LeakWatch::take_names() {
   ++looked_at_;
   groups_ = group_held(ledger_->entries());

@@ -1,5 +1,5 @@
-// Whether the tensors that outlive a step become more from step to step, and which: a leak, before
-// memory runs out and when it has.
+// Detects leaks: whether the number of tensors that outlive a step grows from step to step, and
+// which ones, before memory runs out and after.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace lft::train {
 
-/// Like tensors that outlived the steps in which they were made.
+/// Tensors of one kind that outlived the steps in which they were allocated.
 struct LeakGroup {
   std::string
       what;  // "float [4, 20, 32] of aten::mm in language_model.model.layers.1.mlp (forward)"
@@ -18,20 +18,20 @@ struct LeakGroup {
 
 struct Growth {
   int64_t steps = 0;              // in a row, each with more than the one before
-  int64_t bytes = 0;              // over these
-  std::vector<LeakGroup> groups;  // largest first; empty while no step was looked at closely
+  int64_t bytes = 0;              // growth over these steps
+  std::vector<LeakGroup> groups;  // largest first; empty until a step was examined in detail
 };
 
 class LeakWatch {
  public:
   explicit LeakWatch(MemoryWatch& watch) : watch_(watch) {}
 
-  /// To be called after every step. Costs nothing until something has grown; then the steps that
-  /// follow are looked at closely, until it has not. True once: when there is no doubt left, and
-  /// the tensors have names. `ahead`: bytes that were taken for the step to come, and are nothing
-  /// that this one left.
+  /// Call it after every step. Free until something has grown; then the following steps are
+  /// examined in detail until the growth stops. Returns true once, when the leak is certain and the
+  /// tensors have names. `ahead`: bytes allocated for the next step, which are not a leak of this
+  /// one.
   bool step_done(int64_t ahead = 0);
-  /// What has grown without a break up to now; nullopt: nothing did.
+  /// Uninterrupted growth up to now; nullopt: none.
   std::optional<Growth> growth() const;
 
  private:
@@ -47,8 +47,8 @@ class LeakWatch {
 /// "12 x float [4, 20, 32] of aten::mm in ... (1.2 MB), and 3 more kinds"
 std::string describe_groups(const std::vector<LeakGroup>& groups, size_t most = 3);
 
-/// What was born after `since` and is still held, by kind, largest first. An AllocationPlace with
-/// its op and shape is a kind.
+/// Blocks allocated after `since` and still alive, grouped by kind, largest first. A kind is an
+/// AllocationPlace with its op and shape.
 std::vector<LeakGroup> group_held(const std::vector<LedgerEntry>& entries, int64_t since = 0);
 
 }  // namespace lft::train

@@ -20,21 +20,21 @@ namespace lft::train {
 namespace {
 
 constexpr int64_t kMostEpochs = 100;
-constexpr double kSmallBlocks = 4.9e6;  // and stacks: measured on the CPU, the same for every model
-constexpr double kWorkerBlocks = 0.35e6;  // the same of one of data.workers
-constexpr double kReadingBlocks = 0.01;   // of what images take: the decoders' rows and tables
-// This share of the activations is unused between the blocks of malloc: measured on the CPU, in
-// float32, and where oneDNN's compiled products are among them.
+constexpr double kSmallBlocks = 4.9e6;    // and stacks: measured on the CPU, equal for all models
+constexpr double kWorkerBlocks = 0.35e6;  // the same for one of data.workers
+constexpr double kReadingBlocks = 0.01;   // fraction of image memory: the decoders' rows and tables
+// Fraction of the activations lost to gaps between malloc's blocks: measured on the CPU in float32,
+// and with oneDNN's compiled products.
 constexpr double kGaps = 0.04, kGapsAmongProducts = 0.11;
-constexpr double kMklBuffers = 17e6;  // the most that MKL keeps of float32 operands that it packed;
-                                      // with MKL_DISABLE_FAST_MM=1 a run takes as much less
-constexpr double kGpuWorkspace = 32 << 20;  // of cuBLAS, for each stream and thread
-constexpr double kGpuThreads = 2;           // that of the forward pass, and autograd's
+constexpr double kMklBuffers = 17e6;  // upper bound of the packed float32 operands that MKL caches;
+                                      // MKL_DISABLE_FAST_MM=1 saves this much
+constexpr double kGpuWorkspace = 32 << 20;  // of cuBLAS, per stream and thread
+constexpr double kGpuThreads = 2;           // the forward pass's thread, and autograd's
 
 bool fills_up(const RunSettings& settings) { return uses_cuda_graphs(settings.recipe, settings); }
 
-/// Numbers of attention masks: of layers that see everything where images see themselves whole, and
-/// of layers with a window where that is shorter, too.
+/// Elements of attention masks: of full-attention layers if image tokens attend to each other both
+/// ways, and of sliding-window layers if the window is shorter than the sequence.
 int64_t mask_numbers(const family::ModelConfig& config, const MicroBatchShape& batch) {
   const llama::LlamaConfig& text = config.text;
   const bool slides = std::ranges::find(text.slides, true) != text.slides.end();
@@ -67,13 +67,13 @@ PassShape shape_of(const RunSettings& settings, const MicroBatchShape& batch) {
   return shape;
 }
 
-/// Bytes held and used at one moment of a pass, by part.
+/// Bytes allocated at one moment of a pass, by part.
 struct Moment {
   std::string name;
   std::map<std::string, double> activations;
   double gradients = 0, temporaries = 0, pixels = 0;
-  double proof = 0;  // copies of what a CUDA graph writes
-  double spare = 0;  // of the total, what the run does without
+  double proof = 0;  // copies of a CUDA graph's outputs
+  double spare = 0;  // optional part of the total
   double total() const {
     double sum = gradients + temporaries + pixels + proof;
     for (const auto& [part, bytes] : activations) sum += bytes;
@@ -91,8 +91,8 @@ double trained_bytes(const std::vector<MemoryUnit>& units) {
   return sum;
 }
 
-/// Forward through the units, then backward, then an update, which needs `update` bytes for a
-/// while. The gradients are there all along.
+/// Forward through the units, then backward, then an update, which temporarily needs `update`
+/// bytes. The gradients are allocated throughout.
 Moment worst_moment(const std::vector<MemoryUnit>& units, double pixels, double input_share,
                     double update) {
   const double all = trained_bytes(units);
@@ -136,9 +136,9 @@ double embeds_bytes(const RunSettings& settings, int64_t tokens) {
   return static_cast<double>(tokens * settings.config.text.hidden) * pass_types(settings).stream;
 }
 
-/// With CUDA graphs the decoder's pass has an arena's memory, which stays when the pass is over.
-/// What happens outside comes on top of the arena's peak: the images' pass, of which something may
-/// be kept for its backward pass, the copies that prove a graph, or an update.
+/// With CUDA graphs the decoder's pass uses an arena whose memory stays allocated after the pass.
+/// Memory outside is added to the arena's peak: the images' pass, part of which may be kept for its
+/// backward pass, the copies that verify a graph, or an update.
 Moment arena_moment(const RunSettings& settings, const std::vector<MemoryUnit>& units,
                     const PassShape& shape, double update) {
   const auto first = std::find_if(units.begin(), units.end(), [](const MemoryUnit& unit) {
@@ -150,7 +150,7 @@ Moment arena_moment(const RunSettings& settings, const std::vector<MemoryUnit>& 
   for (const MemoryUnit& unit : images) kept.activations[unit.part] += unit.saved;
   Moment outside = worst_moment(images, /*pixels=*/0, /*input_share=*/1, update);
   outside.gradients = 0;                              // of all units, below
-  kept.pixels = outside.pixels = pixel_bytes(shape);  // to the end of the pass
+  kept.pixels = outside.pixels = pixel_bytes(shape);  // until the end of the pass
   const double needed = std::max(kept.total(), outside.total());
   kept.proof = 2 * (trained_bytes(decoder) +
                     (trained_bytes(images) > 0 ? embeds_bytes(settings, shape.longest) : 0));
@@ -181,9 +181,9 @@ Moment pass_moment(const RunSettings& settings, const PassShape& shape, double u
                : plain_moment(settings, units, shape, update);
 }
 
-/// What graph passes keep from one to the next: the embeddings and their gradient at the largest
-/// size, and where nothing before the decoder is trained the pixels and features of each number of
-/// images.
+/// Persistent inputs of graph passes: the embeddings and their
+/// gradient at the largest size, and, if nothing before the decoder
+/// is trained, the pixels and features for each number of images.
 double graph_inputs(const RunSettings& settings, const PassShape& shape) {
   if (!fills_up(settings)) return 0;
   const family::ModelConfig& config = settings.config;
@@ -201,15 +201,15 @@ double graph_inputs(const RunSettings& settings, const PassShape& shape) {
   return sum;
 }
 
-/// Of the loader: how many samples are taken by workers or wait for the step.
+/// The number of samples in the loader: with workers or waiting for the step.
 int64_t places_ahead(const recipe::Recipe& recipe) {
   return std::min<int64_t>(
       recipe.train.batch_size * recipe.train.grad_accum + 2 * recipe.data.workers, 4096);
 }
 
-/// Samples that wait between the workers and the step, and those of the last step, this one and the
-/// next, which is fetched while this one ends: bytes of pixels and eight of a token. A step has no
-/// more samples than the data has rows.
+/// Samples waiting between the workers and the step, and those of the previous, the current and the
+/// next step, which is fetched while this one ends: bytes of pixels and eight per token. A step has
+/// no more samples than the data has rows.
 double samples_ahead(const RunSettings& settings, const PassShape& shape) {
   if (shape.samples == 0) return 0;
   const recipe::Recipe& recipe = settings.recipe;
@@ -220,15 +220,15 @@ double samples_ahead(const RunSettings& settings, const PassShape& shape) {
          static_cast<double>(shape.samples);
 }
 
-/// Decoding more images at a time than there are processors takes more memory and no less time.
+/// Decoding more images at a time than processors takes more memory and no less time.
 int64_t images_at_a_time(const recipe::Recipe& recipe) {
   return std::min<int64_t>(recipe.data.workers, std::max(2U, std::thread::hardware_concurrency()));
 }
 
-/// What the loader's workers are held to (data::ReadingBudget): as many images of a middling size
-/// as are read at a time, or the largest one alone. So they come close to it whatever their order.
-/// Without train.worst_first nothing is measured before the first step, and they are held to
-/// nothing.
+/// The memory limit of the loader's workers (data::ReadingBudget): as many
+/// images of median size as are read at a time, or the largest one alone.
+/// Workers come close to it in any order. Without train.worst_first
+/// nothing is measured before the first step, and there is no limit.
 double reading_budget(const recipe::Recipe& recipe,
                       const std::vector<data::SampleLength>& lengths) {
   double sum = 0, most = 0, images = 0;
@@ -244,7 +244,7 @@ double reading_budget(const recipe::Recipe& recipe,
   return images > 0 ? std::max(most, std::ceil(std::min(together, images) * sum / images)) : 0;
 }
 
-/// How many of one process wait for each other at most.
+/// The largest number of partial sums of one process.
 double waiting_sums(const RunSettings& settings, const MicroBatchShape& worst, double bytes) {
   if (!adds_by_tree(bytes, settings.device)) return 0;
   const int64_t all =
@@ -344,7 +344,7 @@ MicroBatchShape worst_micro_batch(const RunSettings& settings,
 MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst) {
   const PassShape shape = shape_of(settings, worst);
   TrainedSize size = trained_size(settings);
-  if (settings.ranks > 1) size.update = std::max(size.update, 4 * size.trained);  // what comes in
+  if (settings.ranks > 1) size.update = std::max(size.update, 4 * size.trained);  // the input
   const PassTypes types = pass_types(settings);
   const Moment moment = pass_moment(settings, shape, size.update);
   MemoryPlan plan{.parts = {}, .moment = moment.name, .spare = moment.spare};

@@ -32,7 +32,7 @@ bool reads_much(const MemoryPlan& plan) {
   });
 }
 
-/// The cheapest first.
+/// Possible changes, the cheapest first.
 std::vector<RecipeChange> possible_changes(const RunSettings& settings, bool reads_much) {
   const recipe::Recipe& recipe = settings.recipe;
   const bool gpu = !settings.device.is_cpu();
@@ -51,7 +51,7 @@ std::vector<RecipeChange> possible_changes(const RunSettings& settings, bool rea
     changes.push_back({"optim.name=" + smaller, "the moments are rounded to 8 bits",
                        [smaller](recipe::Recipe& r) { r.optim.name = smaller; }});
   }
-  const int64_t longest = settings.max_tokens;  // a budget must hold the longest sample
+  const int64_t longest = settings.max_tokens;  // a budget must fit the longest sample
   const int64_t budget = recipe.train.max_tokens_per_step == 0
                              ? longest
                              : std::max(longest, recipe.train.max_tokens_per_step / 2);

@@ -18,15 +18,15 @@
 namespace lft::train {
 namespace {
 
-constexpr double kWidenRows = 4096;  // of models/ops/token_logprobs
+constexpr double kWidenRows = 4096;  // from models/ops/token_logprobs
 
-/// Of the codes of a weight [out, in].
+/// Bytes of a quantized weight [out, in].
 double bytes_of_codes(ops::BaseStorage storage, double out, double in) {
   if (storage == ops::BaseStorage::kFp8) return 2 * out * in + 4 * (out + in);
   return out * in * (0.5 + 1.0 / kNf4Block + 4.0 / (kNf4Block * kNf4ScaleBlock));
 }
 
-/// What of a model is trained, by name.
+/// The trained parts of a model, by name.
 struct Trains {
   explicit Trains(const RunSettings& settings)
       : recipe(settings.recipe),
@@ -38,7 +38,7 @@ struct Trains {
       const bool never_runs = std::ranges::any_of(
           layout.unused_modules,
           [&](const std::string& module) { return site.name.starts_with(module + "."); });
-      if (never_runs) continue;  // its adapter is there, and as good as nothing
+      if (never_runs) continue;  // its adapter exists but has no effect
       adapted_names.insert(site.name);
       const at::Tensor& weight = site.layer->weight;
       for (const lora::AdapterTensor& tensor : variant.tensors) {
@@ -66,7 +66,7 @@ struct Trains {
   bool whole(const std::string& name) const { return trains_whole(recipe, name); }
   bool adapted(const std::string& name) const { return adapted_names.contains(name); }
   bool keeps_input(const std::string& name) const { return whole(name) || adapted(name); }
-  /// Elements of the trainables whose names begin so.
+  /// Elements of the trainables whose names have this prefix.
   double elements_under(const std::string& prefix) const {
     double sum = 0;
     for (const auto& [name, sizes] : trainables)
@@ -82,7 +82,7 @@ struct Trains {
   family::ModelLayout layout;
   lora::LoraOptions options;
   std::set<std::string> adapted_names;
-  /// Those of an adapter, and a parameter that is trained whole, with their shapes.
+  /// An adapter's parameters, or a fully trained parameter, with shapes.
   std::vector<std::pair<std::string, std::vector<int64_t>>> trainables;
   TrainedSize base;  // without adapters, as if all were frozen
 };
@@ -110,9 +110,9 @@ struct Layer {
   double in = 0, out = 0;
 };
 
-/// A copy in the compute dtype of the weight of a layer, where it is stored in another. Where
-/// products are computed in float32, both operands are widened, and so are those of FP8 codes on a
-/// device that multiplies none.
+/// Bytes of the weight's copy in the compute dtype, if it is stored in another. If products are
+/// computed in float32 both operands are converted, as are those of FP8 weights on a device without
+/// FP8 products.
 double weight_copy(const Counting& c, const Layer& layer) {
   const double elements = layer.in * layer.out, compute = c.types.compute;
   if (c.in_fp8(layer.name)) return c.fp8_products ? 0 : elements * 4;
@@ -125,14 +125,14 @@ double weight_copy(const Counting& c, const Layer& layer) {
   return std::max(lengths, elements * ((casts ? compute : 0) + (c.types.widens ? 4 : 0)));
 }
 
-/// What an adapter keeps for its backward pass in addition to the input and the low-rank product.
+/// Memory kept by an adapter for its backward pass besides the input and the low-rank product.
 double variant_keeps(const Counting& c, const Layer& layer, double rows) {
   const lora::AdapterMemory& adapter = c.trains.adapter;
   if (adapter.kept == nullptr || !c.trains.adapted(layer.name)) return 0;
   return rows * c.types.compute * adapter.kept(layer.in, layer.out, c.trains.drops());
 }
 
-/// What it keeps in addition to the input.
+/// Memory kept besides the input.
 double adapter_keeps(const Counting& c, const Layer& layer, double rows) {
   const double product =
       c.trains.adapted(layer.name)
@@ -141,18 +141,18 @@ double adapter_keeps(const Counting& c, const Layer& layer, double rows) {
   return product + variant_keeps(c, layer, rows);
 }
 
-/// Transformer blocks, one after the other.
+/// A sequence of transformer blocks.
 struct Stack {
   family::Tower tower;
-  std::string unit, part;                                // of the units' names, the units' part
-  double width = 0, attention = 0, head = 0, inner = 0;  // attention: all heads together
+  std::string unit, part;                                // name of the units, and their part
+  double width = 0, attention = 0, head = 0, inner = 0;  // attention: all heads
   double heads = 0, kv_heads = 0;
-  double tokens = 0, kept = 0;  // kept: tokens that continue after the last block's attention
-  double stream = 4;            // bytes of an element of the residual stream
-  bool joined = false;          // what attention gives is joined of several sequences' by a copy
+  double tokens = 0, kept = 0;  // kept: tokens after the last block's attention
+  double stream = 4;            // bytes per element of the residual stream
+  bool joined = false;          // attention outputs of several sequences are concatenated by a copy
 };
 
-/// Whether attention of all sequences of a pass is one kernel.
+/// Whether attention over all sequences of a pass is one kernel.
 bool fused_sequences(const PassTypes& types) { return types.gpu && types.compute == 2; }
 
 bool is_gated(const Stack& stack) { return stack.tower.mlp_in.size() == 2; }
@@ -191,25 +191,25 @@ Block make_block(const Stack& s, int64_t index) {
   return block;
 }
 
-/// What a norm of `rows` rows keeps whose output `users` layers keep as their input. `reached`: its
-/// input, the residual stream, needs a gradient.
+/// Memory kept by a norm of `rows` rows whose output `users` layers keep as their input. `reached`:
+/// its input, the residual stream, needs a gradient.
 double norm_keeps(const Counting& c, const Stack& s, double rows, int64_t users, bool reached) {
   const double stream = rows * s.width * s.stream, compute = c.types.compute;
   const double own = reached ? stream + 4 * rows : 0;
   if (users == 0) return own;
   const bool same = c.types.norm == compute;
-  // A decoder layer makes normed inputs of the stream again.
+  // A decoder layer recomputes the normed inputs from the stream.
   if (is_gated(s) && same && c.trains.adapter.low_rank_only) return reached ? own : stream;
   return own + (same ? 1.0 : static_cast<double>(users)) * rows * s.width * compute;
 }
 
-/// What the norm of a half's result keeps.
+/// Memory kept by the norm after a half's result.
 double branch_keeps(const Counting& c, const Stack& s, const Block& b, bool graph) {
   return graph && s.tower.branch_norms ? b.kept * (s.width * c.types.compute + 4) : 0;
 }
 
-/// What half of a block keeps. `graph`: whether what goes in needs a gradient; then, what comes
-/// out.
+/// Memory kept by half of a block. `graph`: whether the input needs a gradient; returns the same
+/// for the output.
 double attention_keeps(const Counting& c, const Stack& s, const Block& b, bool& graph) {
   const PassTypes& t = c.types;
   const double wide = t.widens ? 4 : t.compute;
@@ -222,7 +222,7 @@ double attention_keeps(const Counting& c, const Stack& s, const Block& b, bool& 
   saved += norm_keeps(c, s, b.tokens, users, graph);
   graph |= users > 0;
   if (graph) saved += b.tokens * (4 * s.attention * wide + 4 * s.attention / s.head);
-  if (graph && s.tower.head_norms)  // q and k as they were before
+  if (graph && s.tower.head_norms)  // q and k before their norms
     saved += b.tokens * (s.heads + s.kv_heads) * (s.head * t.compute + 4);
   if (t.widens && graph) saved += b.tokens * s.attention * t.compute;
   const bool keeps_o = c.trains.keeps_input(b.o.name);
@@ -244,7 +244,7 @@ double mlp_keeps(const Counting& c, const Stack& s, const Block& b, bool& graph)
   // Gate and up; or before the activation and, for the last layer, after it.
   if (graph) saved += (gated || keeps_out ? 2 : 1) * inner;
   if (gated && !c.trains.adapter.low_rank_only && keeps_out)
-    saved += inner;  // the product, which a low-rank update makes again
+    saved += inner;  // the product, which a low-rank update recomputes
   return saved + branch_keeps(c, s, b, graph);
 }
 
@@ -275,7 +275,7 @@ MemoryUnit block_unit(const Counting& c, const Stack& s, int64_t index, bool rea
     unit.backward += d * s.inner * (compute + 4);  // a weight's gradient before it is one of FP32
   unit.gradients = 4 * c.trains.elements_under(s.tower.layers + std::to_string(index) + ".");
   unit.recomputed = c.every > 0 && index % c.every == 0 && graph;
-  if (unit.recomputed || !graph) {  // nothing of it is kept; norms and sums stay to the end
+  if (unit.recomputed || !graph) {  // nothing is kept; norms and sums stay to the end
     unit.forward =
         std::max(b.tokens * (d * (s.stream + t.norm) + 4 * s.attention * wide),
                  b.kept * (d * (3 * s.stream + 2 * t.norm) + inners * s.inner * compute)) +
@@ -284,7 +284,7 @@ MemoryUnit block_unit(const Counting& c, const Stack& s, int64_t index, bool rea
   return unit;
 }
 
-/// True where what comes out of the blocks needs a gradient; `reached`: what goes in does.
+/// Returns whether the blocks' output needs a gradient; `reached`: the input does.
 bool add_blocks(const Counting& c, const Stack& stack, std::vector<MemoryUnit>& units,
                 bool reached) {
   for (int64_t i = 0; i < stack.tower.count; ++i) {
@@ -294,7 +294,7 @@ bool add_blocks(const Counting& c, const Stack& stack, std::vector<MemoryUnit>& 
   return reached;
 }
 
-/// What comes before the first block: the pixels as patches, and their embeddings.
+/// The input of the first block: the pixels as patches, and their embeddings.
 MemoryUnit patch_unit(const Counting& c, const Stack& s) {
   const double pixels = static_cast<double>(c.shape.values),
                embeddings = s.tokens * s.width * s.stream;
@@ -305,7 +305,7 @@ MemoryUnit patch_unit(const Counting& c, const Stack& s) {
   return unit;
 }
 
-/// The vision tower's blocks that run; true where what comes out of them needs a gradient.
+/// The vision tower's blocks that run; returns whether their output needs a gradient.
 bool add_vision(const Counting& c, std::vector<MemoryUnit>& units) {
   Stack stack = make_stack(c.trains.layout.vision, "vision layer ", "vision tower");
   if (c.shape.images == 0) stack.tower.count = 0;
@@ -327,7 +327,7 @@ bool add_projector(const Counting& c, std::vector<MemoryUnit>& units, bool reach
   MemoryUnit unit{.name = "projector", .part = "projector"};
   unit.gradients = 4 * c.trains.elements_under(family::kProjector);
   const bool graph = reached || unit.gradients > 0;
-  double inner = 0;  // numbers a position before each activation
+  double inner = 0;  // elements per position before each activation
   for (const Layer& layer : layers) {
     if (c.trains.keeps_input(layer.name)) unit.saved += positions * layer.in * compute;
     unit.saved += adapter_keeps(c, layer, positions);
@@ -346,7 +346,7 @@ bool add_projector(const Counting& c, std::vector<MemoryUnit>& units, bool reach
 }
 
 bool add_decoder(const Counting& c, std::vector<MemoryUnit>& units, bool reached) {
-  // Of all layers' attention, to the end of the pass.
+  // For all layers' attention, until the end of the pass.
   const double masks = static_cast<double>(c.shape.masked) * c.types.compute;
   if (masks > 0) {
     units.push_back({.name = "attention masks", .part = "decoder layers"});
@@ -373,7 +373,7 @@ void add_head(const Counting& c, std::vector<MemoryUnit>& units, bool reached) {
       std::min(kept, static_cast<double>(ops::token_logprobs_rows(c.config.text.vocab, t.gpu)));
   MemoryUnit unit{.name = "LM head", .part = "LM head"};
   const bool whole = c.trains.whole(name), graph = reached || whole;
-  const double logits = chunk * vocab * t.compute;  // which become their own gradient
+  const double logits = chunk * vocab * t.compute;  // their gradient is computed in place
   const bool copies = t.widens || (whole ? t.compute != 4 : t.casts);
   const double pieces =
       copies ? std::min(kWidenRows, vocab) * (d + chunk) * (t.compute + (t.widens ? 4 : 0)) : 0;
@@ -384,7 +384,7 @@ void add_head(const Counting& c, std::vector<MemoryUnit>& units, bool reached) {
   if (whole)
     unit.backward +=
         logits + pieces +
-        4 * vocab * d;  // the weight's gradient is summed up in addition to the one that stays
+        4 * vocab * d;  // the weight's gradient is summed in addition to the stored one
   if (c.trains.adapted(name)) {
     unit.saved += kept * (vocab * 4 + d * t.compute) + variant_keeps(c, {name, d, vocab}, kept);
     unit.forward = kept * vocab * (t.compute + (t.compute == 4 ? 0 : 4));

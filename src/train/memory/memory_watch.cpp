@@ -20,11 +20,11 @@ namespace {
 
 double first_number(const std::string& path) {
   double number = 0;
-  std::ifstream(path) >> number;  // "max" leaves 0
+  std::ifstream(path) >> number;  // "max" keeps 0
   return number;
 }
 
-/// Which node of the forward pass a backward thread is at.
+/// The node of the forward pass that a backward thread is processing.
 AllocationPlace place_now(const PathLog& log) {
   AllocationPlace place{.module = current_module_path(), .node = {}};
   if (const std::shared_ptr<torch::autograd::Node> node = torch::autograd::get_current_node()) {

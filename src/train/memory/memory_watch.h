@@ -1,5 +1,5 @@
-// What LibTorch's tensors hold on a device during a run, and which allocation failed where. Other
-// memory of the process is not included.
+// Counts the memory of LibTorch's tensors on a device during a run, and records a failed
+// allocation. Other memory of the process is not included.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -10,22 +10,22 @@
 
 namespace lft::train {
 
-/// Where in a run an allocation is asked for.
+/// The place in a run where memory is requested.
 struct AllocationPlace {
-  std::string module;     // path of the innermost call; in the backward pass that of the node's
-                          // forward; "" outside the model
-  std::string node;       // the autograd node that runs; "" outside the backward pass
-  bool backward = false;  // else forward, or outside the model
+  std::string module;     // path of the innermost call; in the backward pass that of the node;
+                          // "" outside the model
+  std::string node;       // the running autograd node; "" outside the backward pass
+  bool backward = false;  // false: forward pass, or outside the model
 };
 
 struct FailedAllocation {
-  int64_t bytes = 0, live = 0, peak = 0;  // asked for; held by tensors; most so far
-  double free = 0;                        // of the device, at that moment
+  int64_t bytes = 0, live = 0, peak = 0;  // requested; allocated by tensors; maximum
+  double free = 0;                        // on the device, at that moment
   AllocationPlace place;
 };
 
-/// Gets every block of the device, from the thread that made the watch and from its backward
-/// threads.
+/// Receives every block of the device, from the
+/// watch's thread and its backward threads.
 class AllocationSink {
  public:
   virtual ~AllocationSink() = default;
@@ -33,7 +33,7 @@ class AllocationSink {
   virtual void freed(const void* block, int64_t bytes) = 0;
 };
 
-/// Counts from its making on, on the thread that made it; one at a time.
+/// Counts from construction on, on the constructing thread; one at a time.
 class MemoryWatch {
  public:
   explicit MemoryWatch(at::Device device);
@@ -43,22 +43,22 @@ class MemoryWatch {
   int64_t live() const;
   int64_t peak() const;
   void reset_peak();
-  /// The last allocation that failed; forgotten by forget_failed().
+  /// The last failed allocation; cleared by forget_failed().
   std::optional<FailedAllocation> failed() const;
   void forget_failed();
-  AllocationPlace place() const;  // of this thread, now
-  /// Forgets the past: modules of past nodes, a failed allocation. On the thread that made
-  /// the watch.
+  AllocationPlace place() const;  // current place of this thread
+  /// Clears modules of past nodes and a failed
+  /// allocation. Call it on the constructing thread.
   void new_step();
-  void set_sink(AllocationSink* sink);  // null: none. Must outlive the watch or be taken back
+  void set_sink(AllocationSink* sink);  // null: none. Must outlive the watch or be reset
 
  private:
   struct State;
   std::shared_ptr<State> state_;
 };
 
-/// Bytes a process can still get on the device: of memory, container and address space the least;
-/// on a GPU what its allocator could give.
+/// Bytes that a process can still allocate on the device: the minimum over memory, container and
+/// address space; on a GPU what its allocator could provide.
 double free_memory_now(at::Device device);
 
 }  // namespace lft::train

@@ -31,8 +31,8 @@ constexpr char kAnyway[] =
     "lower train.batch_size (and raise train.grad_accum), or set "
     "train.activation_checkpointing=block";
 
-/// What would fit, the cheapest first, by the memory plan. The failure says more exactly than the
-/// machine how much there is.
+/// Changes that would fit, the cheapest first, by the memory plan. The failure gives the available
+/// memory more exactly than the machine does.
 std::string changes_text(RunInputs& inputs, const std::optional<FailedAllocation>& failed) {
   const std::vector<data::SampleLength>& lengths = sample_lengths(inputs.data);
   MemoryPlan plan = plan_memory(inputs, worst_micro_batch(inputs, lengths));
@@ -43,7 +43,7 @@ std::string changes_text(RunInputs& inputs, const std::optional<FailedAllocation
   return best_changes(mitigations(inputs, lengths, plan));
 }
 
-/// The first question: does the batch not fit, or did something grow?
+/// Determines whether the batch does not fit or memory grew.
 std::string size_or_growth(int64_t steps_done, const std::optional<Growth>& growth) {
   if (steps_done == 0) return "no step was done before: a matter of size, nothing has grown";
   if (growth) return growth_text(*growth);
@@ -58,7 +58,7 @@ std::string best_changes(std::vector<Mitigation> changes) {
   const bool one_is_enough = std::ranges::any_of(changes, &Mitigation::fits);
   if (one_is_enough) std::erase_if(changes, [](const Mitigation& change) { return !change.fits; });
   std::vector<std::string> parts;
-  std::set<std::string> fields;  // of one, the mildest
+  std::set<std::string> fields;  // the mildest for each field
   for (const Mitigation& change : changes) {
     if (parts.size() == kMostChanges) break;
     if (!fields.insert(change.change.substr(0, change.change.find('='))).second) continue;

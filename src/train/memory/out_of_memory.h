@@ -1,5 +1,5 @@
-// The out-of-memory error of a run: how much was requested, where, whether the cause is size or
-// growth, and what would fit.
+// The out-of-memory error of a run: the size of the request, its place, whether the cause is batch
+// size or growth, and settings that would fit.
 #pragma once
 #include <optional>
 #include <string>
@@ -13,16 +13,16 @@
 
 namespace lft::train {
 
-/// Memory during a run: the current phase, and what was observed of it.
+/// Memory during a run: the current phase and its observations.
 class RunMemory {
  public:
   explicit RunMemory(at::Device device) : watch(device), leaks(watch), device_(device) {}
 
-  /// Names the current phase: "building the model", "step 3", with the samples that matter.
+  /// Names the current phase: "building the model", "step 3", with the relevant samples.
   void begin(const std::string& what, std::vector<std::string> ids = {});
-  /// After a step; the text of a warning where it becomes certain that something keeps tensors,
-  /// else "". With `look_for_leaks` off it only counts: another ledger is at work. `ahead` as for
-  /// LeakWatch.
+  /// Call it after a step; returns a warning when a leak becomes
+  /// certain, else "". With `look_for_leaks` false it only
+  /// counts: another ledger is active. `ahead` as for LeakWatch.
   std::string step_done(bool look_for_leaks = true, int64_t ahead = 0);
 
   /// Describes the out-of-memory error, without the advice.
@@ -38,12 +38,12 @@ class RunMemory {
   int64_t steps_done_ = 0;
 };
 
-/// The three cheapest of them that fit, in one line; where none fits, that none is enough.
+/// The three cheapest changes that fit, in one line; if none fits, a statement of that.
 std::string best_changes(std::vector<Mitigation> changes);
 
-/// kResource, with the three cheapest changes of the recipe that would fit. `described`, by
-/// `memory`, before anything was given back; the run itself should be gone. Measures lengths where
-/// they are not measured.
+/// kResource with the three cheapest changes of the recipe that would fit. `described` is from
+/// `memory` before memory was freed; the run itself should be destroyed. Measures lengths if they
+/// are not measured.
 Error out_of_memory(ErrorInfo described, const RunMemory& memory, RunInputs& inputs);
 
 }  // namespace lft::train

@@ -16,14 +16,14 @@ namespace {
 constexpr int64_t kManyRows = 1'000'000;  // so that a step is full
 constexpr size_t kTextWidth = 60;
 
-/// What the driver reports of a card, in MiB, and what its context takes of it.
+/// A card's memory as reported by the driver, in MiB, and its context's share.
 struct Card {
   const char* name;
   double mebibytes;
 };
 const Card kCards[] = {{"24 GB", 24564}, {"40 GB", 40960}, {"80 GB", 81559}, {"141 GB", 143771}};
 constexpr double kContextMebibytes = 1024;
-constexpr double kTight = 0.94;  // of the rest; above it the allocator's gaps may take what is left
+constexpr double kTight = 0.94;  // of the rest; above it fragmentation may use the remaining memory
 
 std::string fit(double peak, const Card& card) {
   const double room = (card.mebibytes - kContextMebibytes) * (1 << 20);

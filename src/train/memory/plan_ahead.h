@@ -9,20 +9,20 @@
 namespace lft::train {
 
 struct PlannedSetting {
-  std::string changes;  // of the recipe, as --set takes them; empty: as it is
+  std::string changes;  // of the recipe, in the form of --set; empty: unchanged
   double peak = 0;      // bytes
 };
 struct PlanAhead {
-  std::string model, rows;               // what was planned for, in words
-  std::vector<PlannedSetting> settings;  // the recipe first, then what takes less and costs more
+  std::string model, rows;               // descriptions of the model and rows
+  std::vector<PlannedSetting> settings;  // the recipe first, then those with less memory
 };
 
-/// Rows of `tokens` positions (0: data.max_tokens, at most the model's), each with an image. A
-/// model.path without config.json may name a published checkpoint (known_models.h). kUsage for
-/// tokens that hold no image and a reply, or are more than the model's positions.
+/// For rows of `tokens` positions (0: data.max_tokens, at most the model's), each with an image. A
+/// model.path without config.json may be a published checkpoint (known_models.h). kUsage if
+/// `tokens` does not fit an image and a reply, or exceeds the model's positions.
 PlanAhead plan_ahead(const recipe::Recipe& recipe, int64_t tokens);
 
-/// A table: a setting a line, its peak, and which cards hold it.
+/// A table with one setting per line: its peak and the cards that fit it.
 std::vector<std::string> plan_ahead_lines(const PlanAhead& plan);
 
 }  // namespace lft::train

@@ -21,15 +21,15 @@ std::string shape_text(const at::Tensor& tensor) {
   return text + " " + c10::str(tensor.sizes());
 }
 
-/// Ops that run on this thread, the outermost first, and which of the outermost ones this is.
+/// Running ops of this thread, the outermost first, and which of them this is.
 thread_local std::vector<const char*> running;
 thread_local int64_t outermost = 0;
 std::atomic<int64_t> outermost_ops = 0;
 
 }  // namespace
 
-/// Tells of every op: a block belongs to the outermost one that runs when it is taken, and has the
-/// shape in which that gives it out.
+/// Observes every op: a block belongs to the outermost op at its allocation, and has the shape of
+/// that op's result.
 struct TensorLedger::Ops {
   explicit Ops(TensorLedger& to) : ledger(to) {
     current = this;
@@ -95,7 +95,7 @@ void TensorLedger::allocated(const void* block, int64_t bytes) {
 void TensorLedger::freed(const void* block, int64_t) {
   const std::lock_guard lock(mutex_);
   const auto found = held_.find(block);
-  if (found == held_.end()) return;  // from before
+  if (found == held_.end()) return;  // allocated before the ledger
   found->second.died = events_++;
   if (keep_freed_) done_.push_back(std::move(found->second));
   held_.erase(found);

@@ -1,5 +1,5 @@
-// Every block of memory that tensors take: when, where in the model, by which op, of what shape.
-// Too costly for every step: for a leak's name and for `lft debug memory`.
+// Records every block of tensor memory: time, module, op and shape. Too slow for every step: used
+// to name a leak and for `lft debug memory`.
 #pragma once
 #include <deque>
 #include <memory>
@@ -15,26 +15,25 @@ namespace lft::train {
 struct LedgerEntry {
   const void* block = nullptr;
   int64_t bytes = 0;
-  int64_t born = 0, died = -1;  // numbers of events, which count up; -1: still held
-  std::string phase;            // as set_phase() had it
+  int64_t born = 0, died = -1;  // event numbers, increasing; -1: still allocated
+  std::string phase;            // the phase of set_phase()
   AllocationPlace place;
-  std::string
-      op;  // the outermost one that ran when it was taken, "aten::linear"; "" where none did
+  std::string op;  // the outermost op at its allocation, "aten::linear"; "" if none
   int64_t op_run = 0;
-  std::string shape;  // "float [4, 20, 32]"; "" where no op gave it out whole
+  std::string shape;  // "float [4, 20, 32]"; "" if no op returned it as a full tensor
 };
 
 class TensorLedger : public AllocationSink {
  public:
-  /// Sees what happens from here on. With `keep_freed` entries stay, with their end; else freed
-  /// blocks are forgotten.
+  /// Records from construction on. With `keep_freed` freed blocks are kept with their end; else
+  /// they are removed.
   TensorLedger(MemoryWatch& watch, bool keep_freed);
   ~TensorLedger() override;
   TensorLedger(const TensorLedger&) = delete;
 
   void set_phase(const std::string& phase) { phase_ = phase; }
   int64_t now() const { return events_; }
-  /// In order of birth. Not while another thread computes.
+  /// In order of allocation. Do not call it while another thread computes.
   std::vector<LedgerEntry> entries() const;
 
   void allocated(const void* block, int64_t bytes) override;

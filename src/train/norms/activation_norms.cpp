@@ -16,7 +16,7 @@ namespace {
 
 const std::string kProjector = std::string(family::kProjector, sizeof family::kProjector - 2);
 
-/// Where the first part of the name that is a number ends; npos where none is.
+/// The end of the first name component that is a number; npos if there is none.
 size_t end_of_number(const std::string& name) {
   for (size_t begin = 0; begin < name.size();) {
     const size_t end = std::min(name.find('.', begin), name.size());
@@ -30,10 +30,10 @@ bool is_layer(const std::string& path) {
   return path == kProjector || (end_of_number(path) != std::string::npos && layer_of(path) == path);
 }
 
-/// Inside a backward pass of this thread.
+/// Whether this thread is in a backward pass.
 bool differentiates() { return torch::autograd::get_current_graph_task_id() != -1; }
 
-/// Of all rows, one after the other: the one host read.
+/// Concatenates all rows: the only host read.
 template <class Rows>
 std::vector<double> read_squares(const Rows& rows) {
   std::vector<at::Tensor> all;

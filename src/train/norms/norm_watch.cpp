@@ -16,9 +16,9 @@ namespace {
 
 constexpr size_t kFirst = 4, kWindow = 16, kNamed = 4;
 constexpr int64_t kSudden = 32;
-constexpr double kScatters = 4;       // smallest change that counts, in scatters of one value
+constexpr double kScatters = 4;       // smallest significant change, in scatters of one value
 constexpr double kSmallest = 1e-30;   // replaces 0
-constexpr double kLeastError = 1e-6;  // of 1 - exp(-loss): float32 tells no smaller one
+constexpr double kLeastError = 1e-6;  // of 1 - exp(-loss): the resolution of float32
 
 double log_of(double value) { return std::log(std::max(value, kSmallest)); }
 double error_of(double loss) { return std::max(-std::expm1(-loss), kLeastError); }
@@ -27,7 +27,7 @@ std::string norm_text(double value) { return format_number(value < 1e-12 ? 0 : v
 
 std::string listed(const std::vector<std::string>& modules) { return join(modules, ", ", kNamed); }
 
-/// The names behind the largest changes, largest first.
+/// The names of the largest changes, largest first.
 std::vector<std::string> by_change(std::vector<std::pair<double, std::string>> changed) {
   std::sort(changed.begin(), changed.end(),
             [](const auto& a, const auto& b) { return a.first > b.first; });
@@ -89,7 +89,7 @@ std::vector<NormWarning> NormWatch::step(const StepNorms& step) {
     modules_[module.layer].add(log_of(module.value) - error);
   std::vector<NormWarning> warnings;
   if (!loss_.ready()) return warnings;
-  // The start counts as a lowest loss too: a run may diverge before the first 16 steps are over.
+  // The start counts as a lowest loss, too: a run may diverge in the first 16 steps.
   if (!has_lowest_) {
     lowest_loss_ = loss_.at_first();
     norm_at_lowest_ = norm_.at_first();
@@ -208,7 +208,7 @@ std::vector<NormWarning> NormWatch::activations(const std::vector<LayerValue>& r
     seen.before_last = seen.last;
     seen.last = std::isfinite(layer.value)
                     ? std::max(layer.value, kSmallest)
-                    : seen.last;  // what is not finite ends the step by itself
+                    : seen.last;  // a non-finite value ends the step by itself
     if (seen.first == 0) seen.first = seen.last;
     if (seen.before_last == 0) continue;
     const double low = std::min(seen.last, seen.before_last) / seen.first,
@@ -293,7 +293,7 @@ std::vector<LayerValue> module_grad_norms(const Optimizer& optimizer,
     const lora::Trainable& tensor = optimizer.slots()[i].param;
     if (!has_image && tensor.scope != "llm") continue;
     const std::string name = lora::module_of(tensor.name);
-    // The tensors of a module follow one another.
+    // The tensors of a module are consecutive.
     if (modules.empty() || modules.back().layer != name) modules.push_back({name, 0});
     modules.back().value = std::hypot(modules.back().value, norms[i]);
   }

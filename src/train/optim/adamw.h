@@ -1,4 +1,4 @@
-// AdamW with moments in float32, as torch.optim.AdamW.
+// AdamW with moments in float32, as in torch.optim.AdamW.
 #pragma once
 #include "src/train/optim/update_rule.h"
 
@@ -6,7 +6,7 @@ namespace lft::train {
 
 RulePtr make_adamw(const RuleOptions& options);
 
-/// A rule that keeps Adam's two moments, in float32 or in 8 bits.
+/// A rule with Adam's two moments, in float32 or in 8 bits.
 class AdamRule : public UpdateRule {
  public:
   explicit AdamRule(const RuleOptions& options) : options_(options) {}
@@ -14,7 +14,7 @@ class AdamRule : public UpdateRule {
   bool writes_copies() const override { return true; }
 
  protected:
-  /// Of updates whose moments are exp_avg and exp_avg_sq in float32.
+  /// For updates whose moments are exp_avg and exp_avg_sq in float32.
   void apply_wide(const std::vector<Update>& updates, const ops::GradVerdict& verdict) const;
   ops::AdamWOptions op_options(bool decays) const;
 
@@ -22,7 +22,7 @@ class AdamRule : public UpdateRule {
   RuleOptions options_;
 };
 
-/// Adam's moments as float32 with their weight; undefined where the slot keeps none.
+/// Adam's moments as float32 with their weight; undefined if the slot has none.
 struct AdamMoments {
   at::Tensor exp_avg, exp_avg_sq;
 };

@@ -12,8 +12,8 @@ namespace {
 class AdamW8Bit final : public AdamRule {
  public:
   using AdamRule::AdamRule;
-  /// Embeddings are kept in float32, as transformers and PEFT tell bitsandbytes to: the rows of
-  /// rare tokens have gradients of 0 in most steps, which a shared scale rounds badly.
+  /// Embeddings keep float32 moments, as transformers and PEFT configure in bitsandbytes: the rows
+  /// of rare tokens have zero gradients in most steps, which a shared scale rounds badly.
   std::vector<MomentSpec> moments(at::IntArrayRef sizes, bool embedding) const override {
     if (embedding || c10::multiply_integers(sizes) < kLeast8Bit)
       return {{"exp_avg"}, {"exp_avg_sq"}};
@@ -25,7 +25,7 @@ class AdamW8Bit final : public AdamRule {
 
   void apply(const std::vector<Update>& updates, const ops::GradVerdict& verdict) const override {
     std::vector<Update> wide;
-    std::vector<ops::AdamW8Tensor> narrow[2];  // [1]: those that decay
+    std::vector<ops::AdamW8Tensor> narrow[2];  // [1]: those with weight decay
     for (const Update& u : updates) {
       if (u.moments.size() == 2) {
         wide.push_back(u);

@@ -14,7 +14,7 @@ constexpr int64_t kAlignment = 8;  // elements: 16 bytes of a 16-bit type
 
 bool is_a(const lora::Trainable& trainable) { return trainable.name.ends_with(lora::kLoraA); }
 
-/// The trainables in their order in memory.
+/// The trainables in memory order.
 std::vector<size_t> places(const std::vector<lora::Trainable>& trainables) {
   std::vector<size_t> order(trainables.size());
   std::iota(order.begin(), order.end(), 0);

@@ -26,12 +26,12 @@ class Lion final : public UpdateRule {
     }
   }
 
-  /// The signs are gone, their size is not.
+  /// The signs are not stored, only their size is known.
   at::Tensor direction(const Slot& slot) const override {
     return at::ones_like(slot.param.tensor.detach());
   }
 
-  /// The clipped gradient, the step and what is chosen of it.
+  /// The clipped gradient, the step and the selected result.
   double temporary_bytes(at::IntArrayRef sizes) const override {
     return 3 * sizeof(float) * static_cast<double>(c10::multiply_integers(sizes));
   }

@@ -1,5 +1,5 @@
-// Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms"): one moment, and steps
-// of one size, in the direction of the sign of a mean of gradients. Plain ATen ops on any device.
+// Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms"): one moment, and updates
+// of constant size in the sign direction of averaged gradients. Plain ATen ops on any device.
 #pragma once
 #include "src/train/optim/update_rule.h"
 

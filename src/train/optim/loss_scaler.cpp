@@ -11,7 +11,7 @@
 namespace lft::train {
 namespace {
 
-/// What is wrong with a state, empty when nothing is.
+/// Describes the error in a state; empty: none.
 std::string fault(const LossScale& s) {
   const auto number = [](const std::string& name, double value, const std::string& range) {
     return name + " is " + io::Json(value).dump() + ", expected " + range;
@@ -32,7 +32,7 @@ std::string fault(const LossScale& s) {
 }
 
 /// torch's rule: the product in double, the scale in float32; a scale that would grow to infinity
-/// stays.
+/// stays unchanged.
 void move_scale(LossScale& state, bool found_inf) {
   if (!state.enabled) return;
   if (found_inf) {
@@ -62,7 +62,7 @@ std::vector<bool> presence(const std::vector<at::Tensor>& gradients) {
   return present;
 }
 
-/// Appends what a further optimizer's check found.
+/// Appends the check's result of another optimizer.
 void append(ops::GradStats& all, const ops::GradStats& one) {
   if (all.first_bad < 0 && one.first_bad >= 0)
     all.first_bad = static_cast<int64_t>(all.norms.size()) + one.first_bad;

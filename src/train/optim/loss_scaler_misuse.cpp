@@ -35,14 +35,14 @@ constexpr const char* kUnfreeze =
          std::move(expected), std::move(next));
 }
 
-/// "3 parameters: a, b, c"
+/// For example "3 parameters: a, b, c".
 std::string counted(const Names& names) {
   if (names.empty()) return "no parameter";
   return std::to_string(names.size()) + (names.size() == 1 ? " parameter: " : " parameters: ") +
          join(names, ", ", 4);
 }
 
-/// The names of the slots for whose number `holds` is true.
+/// The names of the slots for which `holds` is true.
 template <class Holds>
 Names slots_where(const Optimizer& optimizer, Holds holds) {
   Names names;
@@ -76,9 +76,9 @@ Names seen_where(const std::vector<ScalerEvidence::Owned>& optimizer, Holds hold
   return names;
 }
 
-/// Where the gradients went that `own` have not: to another optimizer's parameters, which is the
-/// right one, or the one at hand was rebuilt separately from the model; or nowhere, as a graph that
-/// still lives can tell: backward() was not run on it, or it ends in other tensors.
+/// Where the gradients went instead of `own`: to another optimizer's parameters, so that either
+/// that optimizer is the right one or this one was built for another model; or nowhere, as a living
+/// graph shows: backward() was not run on it, or it ends in other tensors.
 void blame(const Optimizer& optimizer, const ScalerEvidence& seen, const std::string& where,
            const std::string& absent) {
   const Names own = all_names(optimizer);
@@ -118,7 +118,7 @@ void blame(const Optimizer& optimizer, const ScalerEvidence& seen, const std::st
           kForward, kRebuild);
 }
 
-/// For a loss without a graph: which parameters that had gradients before are frozen now.
+/// For a loss without a graph: the parameters that had gradients before and are frozen now.
 std::string frozen_too(const ScalerEvidence& seen) {
   Names frozen;
   for (const auto& optimizer : seen.optimizers()) {

@@ -15,7 +15,7 @@ constexpr double kMomentum = 0.95, kLeastNorm = 1e-7;
 constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;  // of the quintic Newton-Schulz iteration
 constexpr int kIterations = 5;
 
-/// About U V^T for the matrix U S V^T, with singular values between 0.5 and 1.5; in BF16.
+/// Approximates U V^T for the matrix U S V^T, with singular values in [0.5, 1.5]; in BF16.
 at::Tensor orthogonalised(const at::Tensor& matrix) {
   const bool tall = matrix.size(0) > matrix.size(1);
   at::Tensor x = matrix.to(at::kBFloat16);
@@ -66,8 +66,8 @@ class Muon final : public AdamRule {
   bool writes_copies() const override { return false; }
   bool in_pieces() const override { return false; }
 
-  /// Of float32: the clipped gradient, the new momentum, the new matrix and what is chosen of it;
-  /// of BF16: two matrices and two products of a square.
+  /// In float32: the clipped gradient, the new momentum, the new matrix and the selected result; in
+  /// BF16: two matrices and two products of a square.
   double temporary_bytes(at::IntArrayRef sizes) const override {
     if (sizes.size() != 2) return 0;
     const auto side = static_cast<double>(std::min(sizes[0], sizes[1]));
@@ -79,7 +79,7 @@ class Muon final : public AdamRule {
     const at::Tensor stays = ops::found_inf(verdict) != 0, momentum = u.moments[0];
     const at::Tensor grad = u.grad.to(at::kFloat) * ops::clip_of(verdict);
     const at::Tensor moved = momentum.lerp(grad, 1 - kMomentum);
-    const at::Tensor step = orthogonalised(grad.lerp(moved, kMomentum));  // Nesterov's
+    const at::Tensor step = orthogonalised(grad.lerp(moved, kMomentum));  // Nesterov momentum
     const at::Tensor param =
         (u.param * (1 - u.lr * (u.decays ? decay_ : 0))).sub_(step, u.lr * rate_factor(u.param));
     u.param.detach().copy_(at::where(stays, u.param, param));

@@ -31,7 +31,7 @@ Update make_update(const Slot& slot, double lr, bool decays) {
   return update;
 }
 
-/// The same with flat tensors, which can be cut.
+/// The update with flat tensors, which can be split.
 Update flat(Update update) {
   for (at::Tensor* tensor : {&update.param, &update.grad}) *tensor = tensor->detach().reshape(-1);
   for (at::Tensor& moment : update.moments) moment = moment.reshape(-1);
@@ -51,7 +51,7 @@ Update cut(const Update& whole, int64_t first, int64_t count) {
   return part;
 }
 
-/// In the stream of the update before it and after it, so that nothing waits on the host.
+/// Runs in the stream of the updates before and after it, so that the host does not wait.
 void apply_piece(const UpdateRule& rule, std::vector<Update> piece,
                  const ops::GradVerdict& verdict) {
   const std::vector<Update> hosts = piece;
@@ -68,7 +68,7 @@ void apply_piece(const UpdateRule& rule, std::vector<Update> piece,
   }
 }
 
-/// Neighbouring tensors together, large ones cut: at most `elements` at a time.
+/// Groups neighbouring tensors and splits large ones: at most `elements` at a time.
 void apply_in_pieces(const UpdateRule& rule, const std::vector<Update>& updates, int64_t elements,
                      const ops::GradVerdict& verdict) {
   std::vector<Update> piece;
@@ -192,7 +192,7 @@ void Optimizer::step(double factor, const ops::GradVerdict& verdict) {
     for (const size_t member : group.members) {
       if (!has_gradient(member)) continue;
       if (const ops::ShadowPtr& shadow = slots_[member].param.shadow)
-        shadow->refresh();  // the update may turn out to be none
+        shadow->refresh();  // the update may turn out to be a no-op
       updates.push_back(make_update(slots_[member], group.lr * factor, group.decays));
       stepped_.push_back(member);
     }

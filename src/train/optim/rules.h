@@ -12,9 +12,9 @@ struct RuleInfo {
   std::string in_8_bits = {};  // the rule with the same moments in 8 bits, if any
 };
 const std::vector<RuleInfo>& update_rules();
-/// Throws kInternal for a name that is not among them.
+/// Throws kInternal for an unknown name.
 const RuleInfo& find_rule(const std::string& name);
-/// Throws kUsage where optim.offload is asked of a rule that cannot update a tensor in pieces.
+/// Throws kUsage if optim.offload is requested for a rule that cannot update a tensor in pieces.
 RulePtr make_rule(const recipe::Recipe::Optim& optim);
 
 }  // namespace lft::train

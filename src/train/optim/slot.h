@@ -1,4 +1,4 @@
-// One trainable tensor and what the optimizer keeps for it. Knows no rule.
+// One trainable tensor and its optimizer state. Independent of the rule.
 #pragma once
 #include <string>
 #include <utility>
@@ -8,26 +8,26 @@
 
 namespace lft::train {
 
-/// A tensor that a rule keeps of a parameter, zeros before the first update.
+/// A tensor of optimizer state for a parameter, zero before the first update.
 struct NamedMoment {
   std::string name;  // exp_avg, ...
   at::Tensor tensor;
-  int64_t span = 1;  // as many neighbouring elements of the parameter share one value
+  int64_t span = 1;  // number of adjacent parameter elements that share one value
 };
 
-/// `steps` is this tensor's own t: a step without its gradient, or not taken, leaves it.
+/// `steps` is this tensor's own t: unchanged by a step without its gradient or one not taken.
 struct Slot {
   lora::Trainable param;
   int64_t steps = 0;
   std::vector<NamedMoment> moments = {};
 
-  /// Undefined where the rule keeps none of this name.
+  /// Undefined if the rule has no moment of this name.
   at::Tensor moment(const std::string& name) const;
 };
 
-/// The tensors a slot keeps, as a checkpoint names them: exp_avg.<name>, ...
+/// The tensors of a slot under their names in a checkpoint: exp_avg.<name>, ...
 std::vector<std::pair<std::string, at::Tensor>> moment_tensors(const Slot& slot);
-/// As before the first update; the weight stays.
+/// Resets the state to that before the first update; the weight is unchanged.
 void forget_moments(Slot& slot);
 
 }  // namespace lft::train

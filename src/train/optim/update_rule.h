@@ -1,5 +1,5 @@
-// The interface of an optimizer: which moments it keeps of a parameter, and how a gradient changes
-// both. Knows no groups, no schedule, no gradients' memory and no checkpoint.
+// The interface of an optimizer rule: its moments for a parameter, and how a gradient changes both.
+// Independent of groups, schedule, gradient memory and checkpoints.
 #pragma once
 #include <array>
 #include <memory>
@@ -14,10 +14,10 @@ namespace lft::train {
 /// A rule's settings from the recipe.
 struct RuleOptions {
   std::array<double, 2> betas = {0.9, 0.999};
-  double eps = 1e-8, weight_decay = 0;  // decoupled, on every tensor that decays
+  double eps = 1e-8, weight_decay = 0;  // decoupled, for every tensor with weight decay
 };
 
-/// A NamedMoment to be made: of the parameter's shape, or with a span above 1 of one dimension.
+/// A NamedMoment to create: with the parameter's shape, or one dimension with a span above 1.
 struct MomentSpec {
   std::string name;
   at::ScalarType dtype = at::kFloat;
@@ -27,8 +27,8 @@ struct MomentSpec {
 /// One update of a slot, or of a piece of it. All tensors are on the weight's device.
 struct Update {
   const Slot* slot = nullptr;
-  at::Tensor param, grad;           // grad has the parameter's shape and is not clipped yet
-  std::vector<at::Tensor> moments;  // as the slot's
+  at::Tensor param, grad;           // grad has the parameter's shape and is not yet clipped
+  std::vector<at::Tensor> moments;  // in the slot's order
   double lr = 0;
   bool decays = true;        // weight_decay applies to it
   int64_t t = 1;             // number of this update, from 1
@@ -38,17 +38,17 @@ struct Update {
 class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
-  /// The moments that it keeps of a parameter of this shape. `embedding`: it is the table of an
-  /// embedding.
+  /// The moments for a parameter of this shape.
+  /// `embedding`: it is the table of an embedding.
   virtual std::vector<MomentSpec> moments(at::IntArrayRef sizes, bool embedding) const = 0;
-  /// Writes parameters and moments, with the verdict's clip times each gradient; a no-op on the
-  /// device where the verdict found a non-finite value. Does not wait.
+  /// Updates parameters and moments with each gradient times the verdict's clip; a no-op on the
+  /// device if the verdict found a non-finite value. Does not block the host.
   virtual void apply(const std::vector<Update>& updates, const ops::GradVerdict& verdict) const = 0;
-  /// About what the last update subtracted at learning rate 1 without the decay, for debugging.
+  /// Approximately the last update at learning rate 1 without decay, for debugging.
   virtual at::Tensor direction(const Slot& slot) const = 0;
-  /// Whether apply() writes the copies too. Else they are refreshed after it.
+  /// Whether apply() also writes the copies. Otherwise they are refreshed after it.
   virtual bool writes_copies() const { return false; }
-  /// Whether the update of a tensor is that of its pieces. Only then may the moments wait in host
+  /// Whether a tensor can be updated in pieces with the same result. Required for moments in host
   /// memory.
   virtual bool in_pieces() const { return true; }
   /// Temporary bytes that apply() needs for a parameter of this shape.
@@ -58,7 +58,7 @@ using RulePtr = std::unique_ptr<const UpdateRule>;
 
 /// The shape of a moment of a parameter of `sizes`.
 std::vector<int64_t> moment_sizes(const MomentSpec& moment, at::IntArrayRef sizes);
-/// Bytes of all moments that a rule keeps of it.
+/// Bytes of all moments of a parameter of this shape.
 double moment_bytes(const UpdateRule& rule, at::IntArrayRef sizes, bool embedding = false);
 
 }  // namespace lft::train

@@ -16,12 +16,12 @@
 namespace lft::train {
 namespace {
 
-/// No rule moves an element by more than this many times the learning rate in a step: Adam's bound
-/// is (1 - beta1) / sqrt(1 - beta2), Muon's grows with the root of a side.
+/// No rule changes an element by more than this multiple of the learning rate in a step: Adam's
+/// bound is (1 - beta1) / sqrt(1 - beta2), Muon's grows with the root of a side.
 constexpr double kFarthestStep = 32;
-constexpr double kMargin = 1.0 / 16;  // of a rounding
+constexpr double kMargin = 1.0 / 16;  // fraction of a rounding
 
-/// Infinite where the layer has an adapter that is not known to be a product alone.
+/// Infinite if the layer has an adapter that is not known to be a plain product.
 double layer_reach(const layers::LinearImpl& layer, double moves) {
   const auto* const lora = dynamic_cast<const lora::LoraAdapter*>(layer.adapter().get());
   if (lora == nullptr || layer.adapter()->at_start() != nullptr || layer.weight.is_meta())
@@ -34,7 +34,7 @@ double layer_reach(const layers::LinearImpl& layer, double moves) {
   return std::abs(lora->scale()) * farthest(lora->b_or, 1) * farthest(lora->a_ri, 0) / weight;
 }
 
-/// The share of a weight below which the compute dtype rounds a change away.
+/// The fraction of a weight below which the compute dtype rounds a change away.
 double lost_share(at::ScalarType compute) {
   const double unit = compute == at::kHalf ? 0x1p-11 : compute == at::kBFloat16 ? 0x1p-8 : 0x1p-24;
   return kMargin * unit;

@@ -1,4 +1,4 @@
-// How far adapters can change the weights they sit on, by the size of their matrices alone.
+// How far adapters can change the adapted weights, judged by the size of their matrices.
 #pragma once
 #include <limits>
 #include <string>
@@ -9,15 +9,15 @@
 namespace lft::train {
 
 /// An upper bound of the largest change of any element of any adapted weight, relative to that
-/// weight's largest element, when every element of A and B has moved on by at most `moves`:
-/// scale ||B_o|| ||A_i|| / max |W| of the farthest row and column. Infinite where that is not
-/// known: without adapters, with quantized weights, of adapters that are more than a product.
-/// Layers after the first that reaches `enough` are not looked at.
+/// weight's largest element, if every element of A and B has changed by at most `moves`: scale
+/// ||B_o|| ||A_i|| / max |W| for the row and column with the largest value. Infinite if unknown:
+/// without adapters, with quantized weights, for adapters that are not a plain product. Layers
+/// after the first that reaches `enough` are skipped.
 double adapter_reach(family::Model& model, double moves,
                      double enough = std::numeric_limits<double>::infinity());
 
-/// Why no step of the run can show: the adapters of its start, moved by all learning rates in one
-/// direction, are lost next to the weights. Empty where they are not.
+/// Why no step of the run can have an effect: the initial adapters, changed by all learning rates
+/// in one direction, are rounded away in the weights. Empty if they are not.
 std::string judge_reach(family::Model& model, const recipe::Recipe& recipe, int64_t steps,
                         at::ScalarType compute);
 

@@ -1,5 +1,5 @@
 // The part of the trainability proof that needs an update: an adapter's A has no gradient before B
-// has moved, and must have one after.
+// has changed, and must have one afterwards.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,13 +10,13 @@ namespace lft::train {
 
 class AdapterWatch {
  public:
-  /// `satisfied` is what a checkpoint kept. One that was not begins again: it then needs one more
-  /// update to judge by.
+  /// `satisfied` is the value in a checkpoint. An unsatisfied watch starts again and needs one more
+  /// update.
   explicit AdapterWatch(bool satisfied = false) : satisfied_(satisfied) {}
-  /// After every step that moved the optimizer: the gradient norms by slot as that step saw them (0
-  /// where absent), the factor of the schedule it used, its compute dtype. Once an update with a
-  /// learning rate above 0 has moved an adapter's B, the next step that reaches the adapter must
-  /// give its A a gradient: kUsage with the names otherwise.
+  /// Call it after every step that updated the optimizer, with the step's gradient norms by slot (0
+  /// if absent), its schedule factor and its compute dtype. After an update with a learning rate
+  /// above 0 has changed an adapter's B, the next step that reaches the adapter must give its A a
+  /// gradient: otherwise kUsage with the names.
   void step(Optimizer& optimizer, const std::vector<double>& grad_norms, double factor,
             at::ScalarType compute);
   bool satisfied() const { return satisfied_; }
@@ -25,7 +25,7 @@ class AdapterWatch {
   struct Adapter {
     std::string name;
     size_t a = SIZE_MAX, b = SIZE_MAX;  // slots
-    double moved = 0;  // sum of the learning rates of the updates that moved B: about its size
+    double moved = 0;                   // sum of the learning rates of B's updates: about its size
     bool proven = false;
   };
   void find_adapters(Optimizer& optimizer);

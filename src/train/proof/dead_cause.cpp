@@ -12,7 +12,7 @@
 namespace lft::train {
 namespace {
 
-/// The calls of a pass in the order in which they end, and which gave, or were given, zeros only.
+/// The calls of a pass in the order of their ends, and which had only zeros as output or input.
 class ZeroWatch : public CallObserver {
  public:
   struct Row {

@@ -20,8 +20,8 @@ struct ProbeLogits {
   at::Tensor started, trained;
 };
 
-/// Those with every adapter as it started, which is none at all where that does the same, and those
-/// with what it has become. The same kernels compute both. The adapters are back in place after.
+/// The logits with every adapter at its initial value, or without adapters if that is equivalent,
+/// and with the trained ones. The same kernels compute both. The adapters are restored afterwards.
 ProbeLogits probe_logits(family::Model& model, const family::Batch& probe) {
   const std::vector<lora::LinearSite> sites = lora::linear_sites(*model);
   std::vector<std::shared_ptr<layers::LinearAdapter>> adapters, stand_ins;
@@ -50,7 +50,7 @@ ProbeLogits probe_logits(family::Model& model, const family::Batch& probe) {
   return logits;
 }
 
-/// What every lora_B was before training, where that was not zero.
+/// The initial value of every lora_B that was not zero.
 std::map<const at::TensorImpl*, at::Tensor> starts_of_b(family::Model& model) {
   std::map<const at::TensorImpl*, at::Tensor> starts;
   for (const lora::LinearSite& site : lora::linear_sites(*model)) {

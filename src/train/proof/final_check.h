@@ -1,4 +1,4 @@
-// What a finished run must show before its adapter is saved.
+// Checks a finished run before its adapter is saved.
 #pragma once
 
 #include "models/family/batch.h"
@@ -7,10 +7,10 @@
 
 namespace lft::train {
 
-/// kNumeric with the reason unless every trained tensor is finite, every trained lora_B has moved
-/// off zero (or off what it started as), and the logits of `probe` with the adapters differ from
-/// those without (or with the adapters that they started as). Without
-/// adapters (everything trained whole) only the first is asked. Changes nothing.
+/// kNumeric with the reason unless every trained tensor is finite, every trained lora_B differs
+/// from zero (or from its initial value), and the logits of `probe` with the adapters differ from
+/// those without (or with the initial adapters). Without adapters (full fine-tuning) only
+/// finiteness is checked. Changes nothing.
 void check_trained(family::Model& model, const Optimizer& optimizer, const family::Batch& probe,
                    at::ScalarType compute);
 

@@ -16,16 +16,16 @@
 namespace lft::train {
 namespace {
 
-constexpr int64_t kPositions = 512;     // of the rows that are shown other images
+constexpr int64_t kPositions = 512;     // of the rows measured with other images
 constexpr double kAboveGuessing = 0.5;  // nats
-constexpr double kSameLoss = 1e-6;      // relative; float32 sums of some hundred terms
+constexpr double kSameLoss = 1e-6;      // relative; float32 sums of a few hundred terms
 constexpr double kExpectedWithin = 0.02;
 
 bool shows_an_image(const data::Sample& sample) {
   return !sample.images.empty() && sample.supervised() > 0;
 }
 
-/// The first that show an image, at least one.
+/// The first rows with an image, at least one.
 std::vector<data::Sample> rows_to_show(const std::vector<data::Sample>& samples) {
   std::vector<data::Sample> rows;
   int64_t positions = 0;
@@ -38,7 +38,7 @@ std::vector<data::Sample> rows_to_show(const std::vector<data::Sample>& samples)
   return rows;
 }
 
-/// An image of the samples of this one's shape with other pixels; null where there is none.
+/// An image of the samples with the same shape and other pixels; null if there is none.
 const data::PixelImage* another_image(const std::vector<data::Sample>& samples,
                                       const data::PixelImage& image) {
   for (auto sample = samples.rbegin(); sample != samples.rend(); ++sample) {
@@ -49,7 +49,7 @@ const data::PixelImage* another_image(const std::vector<data::Sample>& samples,
   return nullptr;
 }
 
-/// What the processor's mean colour is: zeros to the vision tower, but for rounding.
+/// The processor's mean colour: zeros to the vision tower, except for rounding.
 data::PixelImage grey_image(const data::EncodeOptions& encode, const data::PixelImage& like) {
   data::PixelImage image = like;
   image.chw.clear();

@@ -1,5 +1,5 @@
-// What a model knows of its data before it trains: the first loss compared with the
-// uniform-guess loss, and with the loss with other images.
+// Judges the model on its data before training: the first loss compared with the uniform-guess
+// loss, and with the loss with other images.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,45 +9,45 @@
 
 namespace lft::train {
 
-/// In nats a supervised token, without dropout: of the probe's first rows with an image, as many as
-/// have some hundred positions.
+/// In nats per supervised token, without dropout: of the probe's first rows with an image, up to a
+/// few hundred positions.
 struct ImageLosses {
-  double own = 0, grey = 0;     // as they are, and with a grey one
-  std::optional<double> other;  // with the image of another row, where the probe shows two
-  int64_t rows = 0;             // that were measured
-  bool all = true;              // whether these are the whole probe
+  double own = 0, grey = 0;     // with the row's own image, and with a grey one
+  std::optional<double> other;  // with the image of another row, if the probe has two
+  int64_t rows = 0;             // number of rows measured
+  bool all = true;              // whether these are all rows of the probe
 };
-/// Nothing where no row shows an image. Builds no graph and moves nothing.
+/// Nothing if no row has an image. Builds no graph and changes no state.
 std::optional<ImageLosses> measure_images(family::Model& model, const Probe& probe,
                                           at::ScalarType compute);
-/// "0.1 with the rows' own images, 3.2 with others', 2.9 with grey ones"; which rows, where they
-/// are not the whole probe: its loss is another.
+/// "0.1 with the rows' own images, 3.2 with others', 2.9 with grey ones"; also which rows if they
+/// are not the whole probe, whose loss differs.
 std::string describe_images(const ImageLosses& images);
-/// To the last bits: the model does not see them.
+/// The losses are equal to the last bits: the model ignores its images.
 bool images_change_nothing(const ImageLosses& images);
 
-/// All in nats a supervised token, without dropout, as the run computes.
+/// All in nats per supervised token, without dropout, in the run's precision.
 struct FirstLoss {
   double loss = 0;      // of the whole probe
-  double guessing = 0;  // ln of the vocabulary: every token alike
+  double guessing = 0;  // ln of the vocabulary size: the uniform-guess loss
   std::optional<ImageLosses> images = {};
 
-  /// Well above that of guessing (by 0.5: a random head's is above it by half the variance of its
-  /// logits): not that of a base that fits its tokenizer and template.
+  /// Clearly above the uniform-guess loss (by 0.5: a random head's is above it by half the variance
+  /// of its logits): the base does not fit its tokenizer and template.
   bool above_guessing() const;
-  /// Whether one change that makes it `loss` names its cause: well below it, and not above
-  /// guessing.
+  /// Whether a change that gives this loss explains the first one: it is clearly lower, and not
+  /// above the uniform-guess loss.
   bool explained_by(double loss) const;
 };
 
-/// `loss`: of the probe, as the proof has found it.
+/// `loss`: the probe's loss, from the proof.
 FirstLoss measure_first_loss(family::Model& model, const Probe& probe, double loss);
 
-/// One line: the figures.
+/// The figures in one line.
 std::string describe_first_loss(const FirstLoss& first);
 
-/// A line a suspicion: a loss above the uniform-guess loss, with what was `tried`
-/// (first_loss_trials.h), and images that are not seen.
+/// One line per suspicion: a loss above the uniform-guess loss, with the trials in `tried`
+/// (first_loss_trials.h), and ignored images.
 std::vector<std::string> judge_first_loss(const FirstLoss& first,
                                           const std::vector<std::string>& tried);
 
@@ -55,11 +55,11 @@ std::vector<std::string> judge_first_loss(const FirstLoss& first,
 double mean_loss(family::Model& model, const Probe& probe, const std::vector<data::Sample>& samples,
                  at::ScalarType compute);
 
-/// kNumeric where a gradient's norm is above 1.8e19: its square is no float32 any more, AdamW's
-/// second moment is infinite, and what it trains never moves.
+/// kNumeric if a gradient's norm is above 1.8e19: its square overflows float32, AdamW's second
+/// moment is infinite, and the weights never change.
 void require_bounded_gradients(const TrainabilityReport& proof);
 
-/// kNumeric where the recipe's log.expect_first_loss is set and the loss is not within 2% of it.
+/// kNumeric if log.expect_first_loss is set and differs from the loss by more than 2%.
 void require_first_loss(const FirstLoss& first, double expected);
 
 }  // namespace lft::train

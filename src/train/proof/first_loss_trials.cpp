@@ -14,9 +14,9 @@
 namespace lft::train {
 namespace {
 
-constexpr size_t kSuspicions = 3;  // of the base that are told
+constexpr size_t kSuspicions = 3;  // limit of reported suspicions about the base
 
-/// The probe's rows under another template; empty where they cannot be encoded again.
+/// The probe's rows under another template; empty if they cannot be encoded again.
 std::vector<data::Sample> under_template(const Probe& probe, const RunInputs& inputs,
                                          const std::string& name, std::set<std::string>& tried) {
   if (name == "mistral" && probe.encode.config.text.model_type != name) return {};
@@ -39,7 +39,7 @@ std::vector<data::Sample> under_template(const Probe& probe, const RunInputs& in
       samples.push_back(data::encode_row(row, root, tokenizer, options));
     }
   } catch (const Error&) {
-    return {};  // what does not fit this template is no suspect
+    return {};  // a row that does not fit this template is no evidence
   }
   return samples;
 }

@@ -36,7 +36,7 @@ std::vector<std::string> probe_ids(const Probe& probe) {
   return ids;
 }
 
-/// "llm: down_proj, gate_proj, ...; projector: linear_1, linear_2; ..."
+/// For example "llm: down_proj, gate_proj, ...; projector: linear_1, linear_2; ...".
 std::string linear_names(torch::nn::Module& model) {
   std::map<std::string, std::set<std::string>> scopes;
   for (const lora::LinearSite& site : lora::linear_sites(model))
@@ -82,8 +82,7 @@ void check_reached(const std::vector<lora::TrainedModule>& modules,
 
 bool is_zero(const at::Tensor& tensor) { return !tensor.any().item<bool>(); }
 
-/// Whether the module will move. An adapter's A has no gradient while B is zero, and the other way
-/// round.
+/// Whether the module will change. An adapter's A has no gradient while B is zero, and vice versa.
 bool is_alive(const lora::TrainedModule& module, const std::vector<lora::Trainable>& trainables,
               const std::vector<double>& norms) {
   if (!module.adapter()) {
@@ -128,7 +127,7 @@ std::vector<at::Tensor> trained_tensors(const std::vector<Owner>& owners) {
 }
 
 /// Modules without a gradient under a finite probe. Small gradients underflow in low precision, so
-/// FP32 has the last word; `gradients` then gets its norms for the modules that live there, and
+/// FP32 decides; `gradients` then gets its norms for the modules with a gradient there, and
 /// `underflowed` their number.
 std::vector<lora::TrainedModule> dead_modules(
     const std::vector<lora::TrainedModule>& modules, const std::vector<lora::Trainable>& trainables,
@@ -178,7 +177,7 @@ ProofRow make_row(const lora::TrainedModule& module, const std::vector<lora::Tra
   return row;
 }
 
-/// Moves every B that is zero off it for its lifetime, by a fixed pattern: no generator is used.
+/// Makes every zero B non-zero for its lifetime, by a fixed pattern without a generator.
 class MovedB {
  public:
   explicit MovedB(const std::vector<at::Tensor>& zeros) {

@@ -1,5 +1,5 @@
-// The proof, before step 1, that a run will train: every trainable has one owner, is reached by the
-// loss and has a gradient. Not the step's own finite check.
+// The trainability proof before step 1: every trainable has one owner, affects the loss and
+// receives a gradient. Separate from the step's own finite check.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@
 
 namespace lft::train {
 
-/// One micro-batch and how the run computes with it.
+/// One micro-batch and the settings of its passes.
 struct Probe {
   std::vector<data::Sample> samples;
   std::vector<int64_t> indices = {};  // of the samples in the dataset
@@ -25,15 +25,15 @@ struct Probe {
   bool offload_activations = false;
   bool packed = false;  // train.max_tokens_per_step: no padding
 };
-/// The first micro-batch of the first epoch, in training order, with a supervised token and, where
-/// projector or vision is trained, an image before one. kInput when the whole dataset has no
-/// supervised token; kUsage when projector or vision is trained and no image can teach it.
+/// The first micro-batch of the first epoch, in training order, with a supervised token and, if
+/// projector or vision is trained, an image before one. kInput if the whole dataset has no
+/// supervised token; kUsage if projector or vision is trained and no image affects the loss.
 Probe find_probe(const RunInputs& inputs, const std::vector<lora::Trainable>& trainables);
 
 struct ProofRow {
   std::string module = {}, scope = {}, dtype = {},
               group = {};  // module: canonical, without lora_A and lora_B
-  bool adapter = false;    // else trained whole
+  bool adapter = false;    // else fully trained
   int64_t parameters = 0;
   double lr = 0;    // the group's, before the schedule
   double lr_b = 0;  // of an adapter's B; else lr
@@ -47,34 +47,34 @@ struct TrainabilityReport {
   int64_t trainable = 0, total = 0;  // parameters
   std::vector<std::string> probe_ids = {};
   double probe_loss = 0;
-  bool probe_finite = true;  // false: norms mean nothing, reachability decided
+  bool probe_finite = true;  // false: norms are meaningless, reachability decided
   std::string compute = {};  // fp32, bf16, fp16
-  double loss_scale = 1;    // of the pass that counted: an overflow of the gradients takes it down,
-                            // as the scaler would
-  int64_t underflowed = 0;  // modules with a zero gradient in `compute` that is not zero in FP32,
+  double loss_scale = 1;     // of the final pass; an overflow of the gradients reduces it,
+                             // as in the scaler
+  int64_t underflowed = 0;  // modules with a zero gradient in `compute` and a non-zero one in FP32,
                             // whose norms are shown
 };
 
-/// kUsage, each with its own text: nothing trainable; a frozen trainable; two owners of one memory
-/// range; an optimizer with tensors that the model no longer uses; a trainable that is not FP32; a
-/// parameter without an owner; a tensor the loss does not depend on; a module whose gradient is
-/// exactly zero though it could learn (for an adapter that is B's; A's too where B is not zero).
-/// One forward and backward pass without dropout; no parameter, gradient, moment or generator
-/// changes.
+/// kUsage with a separate text for each case: nothing trainable; a frozen trainable; two owners of
+/// one memory range; an optimizer with tensors that the model no longer uses; a trainable that is
+/// not FP32; a parameter without an owner; a tensor that does not affect the loss; a module whose
+/// gradient is exactly zero though it could learn (for an adapter that of B; also of A if B is not
+/// zero). One forward and backward pass without dropout; no parameter, gradient, moment or
+/// generator changes.
 TrainabilityReport check_trainable(family::Model& model,
                                    const std::vector<lora::Trainable>& trainables,
                                    const std::vector<Optimizer*>& optimizers,
                                    const std::vector<ExcludedModule>& excluded, const Probe& probe);
 
-/// What the first update will show: with every zero B moved off zero each A has a gradient (then in
-/// proof.rows), else kUsage. B is given back bit by bit.
+/// Anticipates the first update: with every zero B made non-zero each A has a gradient (then in
+/// proof.rows), else kUsage. B is restored bit by bit.
 void prove_second_step(family::Model& model, const std::vector<lora::Trainable>& trainables,
                        const Probe& probe, TrainabilityReport& proof);
 
-/// Lines to print: a row a module, or, collapsed, one for equal layers of a stack; what was left
-/// out and why; counts and share last.
+/// Lines to print: one row per module or, collapsed, one for equal layers of a stack; excluded
+/// modules and the reason; counts and share last.
 std::vector<std::string> trainability_table(const TrainabilityReport& proof, bool collapsed);
-/// All of it, for trainability.json.
+/// The full report, for trainability.json.
 io::Json trainability_json(const TrainabilityReport& proof);
 
 }  // namespace lft::train

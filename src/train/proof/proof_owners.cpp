@@ -78,7 +78,7 @@ void check_single_owners(const std::vector<Owner>& owners) {
   for (const Owner& owner : owners) ranges.emplace_back(range_of(owner.tensor), &owner);
   std::sort(ranges.begin(), ranges.end());
   const std::pair<Range, const Owner*>* widest =
-      nullptr;  // of those before, the one that reaches furthest
+      nullptr;  // of the preceding ones, the one with the largest end
   for (const auto& entry : ranges) {
     const Range& range = entry.first;
     if (range.begin == range.end) continue;
@@ -136,7 +136,7 @@ void check_owned(const torch::nn::Module& model, const std::vector<lora::Trainab
     if (parameter.value().requires_grad()) wanted.emplace_back(parameter.key(), parameter.value());
   }
   std::vector<std::string> orphans;
-  std::set<Range> seen;  // a trainable and the model's name for it
+  std::set<Range> seen;  // a trainable and its name in the model
   for (const auto& [name, tensor] : wanted) {
     const Range range = range_of(tensor);
     if (!owners.contains(range) && seen.insert(range).second) orphans.push_back(name);

@@ -1,5 +1,5 @@
-// Who steps which memory: every trainable has exactly one owner among the groups of the optimizers.
-// Ranges of bytes decide, names do not.
+// Which optimizer group updates which memory: every trainable has exactly one owner among the
+// optimizers' groups. Compared by byte ranges, not by names.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,9 +10,9 @@ namespace lft::train {
 
 struct Owner {
   std::string name,
-      group;  // the owner's name of the tensor; with several optimizers the group is "2/base"
+      group;  // the owner's name for the tensor; with several optimizers the group is "2/base"
   double lr = 0;
-  at::Tensor tensor;  // what the optimizer steps
+  at::Tensor tensor;  // the tensor that the optimizer updates
 };
 
 /// The owner of each trainable, in their order. kUsage: a frozen tensor, one range with two owners,

@@ -18,9 +18,9 @@
 namespace lft::train {
 namespace {
 
-constexpr double kScaleStep = 16;  // 65,536 is at 1 after four
+constexpr double kScaleStep = 16;  // 65,536 reaches 1 after four
 
-/// What a search over an epoch met.
+/// Counts from a search over an epoch.
 struct Seen {
   int64_t samples = 0, supervised = 0, images = 0, skipped = 0;
   std::string text() const {
@@ -30,7 +30,7 @@ struct Seen {
   }
 };
 
-/// A supervised token is predicted from an image when it comes after one.
+/// An image affects the loss if a supervised token comes after it.
 bool image_teaches(const data::Sample& sample, int64_t image_token) {
   const auto image = std::find(sample.input_ids.begin(), sample.input_ids.end(), image_token) -
                      sample.input_ids.begin();
@@ -68,7 +68,7 @@ std::vector<std::string> image_scopes(const std::vector<lora::Trainable>& traina
              " out of full and lora.targets, or train on rows with images");
 }
 
-/// Fills samples and indices of the probe, where a micro-batch serves.
+/// Fills the probe's samples and indices from the first suitable micro-batch.
 void search(const RunInputs& inputs, bool image, Probe& probe, Seen& seen) {
   data::LoaderOptions options = loader_options(inputs, inputs.data.lengths);
   options.workers = 1;

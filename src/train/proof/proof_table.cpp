@@ -11,7 +11,7 @@
 namespace lft::train {
 namespace {
 
-/// Rows that print as one: equal layers of a stack, whose number is "#" in `name`.
+/// Rows that print as one: equal layers of a stack, with "#" for their number in `name`.
 struct Line {
   std::string name;
   std::vector<int64_t> layers;
@@ -29,7 +29,7 @@ std::string short_name(const std::string& module) {
   return module;
 }
 
-/// "layers.3.mlp" -> "layers.#.mlp" and 3; -1 and the name itself where no part is a number.
+/// "layers.3.mlp" -> "layers.#.mlp" and 3; -1 and the name itself if no part is a number.
 std::pair<std::string, int64_t> split_layer(const std::string& name) {
   for (size_t begin = 0; begin < name.size();) {
     const size_t end = std::min(name.find('.', begin), name.size());
@@ -43,7 +43,7 @@ std::pair<std::string, int64_t> split_layer(const std::string& name) {
   return {name, -1};
 }
 
-/// "0-31", "0-2,5".
+/// For example "0-31" or "0-2,5".
 std::string ranges_text(std::vector<int64_t> numbers) {
   std::sort(numbers.begin(), numbers.end());
   std::string text;
@@ -107,7 +107,7 @@ void align(const std::vector<std::vector<std::string>>& cells, std::vector<std::
     for (size_t i = 0; i < row.size(); ++i) {
       const std::string gap(widths[i] - row[i].size(), ' ');
       text += (i == 0 ? "" : "  ") +
-              (i == 1 ? gap + row[i] : row[i] + gap);  // the count is flush right
+              (i == 1 ? gap + row[i] : row[i] + gap);  // the count is right-aligned
     }
     text.erase(text.find_last_not_of(' ') + 1);
     lines.push_back(text);

@@ -28,7 +28,7 @@ io::Json best_json(const BestEval& best) {
           {"since", best.since}};
 }
 
-/// Checkpoints of older builds have the loss alone: it was the cost.
+/// Checkpoints of older builds have only the loss: it was the cost.
 BestEval best_from(const io::Json& json) {
   const auto loss = json.at("loss_bits").get<std::string>();
   return {.cost = bits_value(json.value("cost_bits", loss)),

@@ -84,7 +84,7 @@ void RunFiles::step(const StepOutcome& outcome, const StepState& state, const St
   progress_.update(line);
 }
 
-/// Written before the line of metrics.jsonl, so that a kill leaves no step in that file alone.
+/// Written before the line of metrics.jsonl, so that no step is in that file alone after a kill.
 void RunFiles::add_scalars(const report::StepMetrics& line) {
   tensorboard_->scalar("train/loss", line.step, line.loss);
   tensorboard_->scalar("train/lr", line.step, line.lr);

@@ -1,4 +1,4 @@
-// What a run writes: metrics.jsonl, TensorBoard, the progress on the terminal.
+// The files of a run: metrics.jsonl, TensorBoard, and the progress on the terminal.
 #pragma once
 #include <memory>
 #include <optional>
@@ -22,14 +22,14 @@ namespace lft::train {
 using GroupRates = std::vector<std::pair<std::string, double>>;
 GroupRates rates_of(const Optimizer& optimizer, double factor);
 
-/// What metrics call each source of data.train: its path, with its number where a path comes twice.
+/// The name of each source of data.train in metrics: its path, numbered if a path is repeated.
 std::vector<std::string> source_names(const recipe::Recipe& recipe);
 
 class RunFiles {
  public:
-  /// `metrics_bytes` of metrics.jsonl are kept (0: a fresh run). A file that is shorter loses its
-  /// last broken line and is said to be short. `writes`: else no file is opened, as another process
-  /// of the run writes it.
+  /// `metrics_bytes` of metrics.jsonl are kept (0: a fresh run). A shorter file loses its last
+  /// incomplete line and is reported. `writes` false: no file is opened, as another process of the
+  /// run writes it.
   RunFiles(const recipe::Recipe& recipe, report::ProgressOptions progress, uint64_t metrics_bytes,
            bool writes = true);
 
@@ -38,7 +38,7 @@ class RunFiles {
   void layer_norms(const StepOutcome& outcome, const Optimizer& optimizer, int64_t step);
   void activations(const std::vector<LayerValue>& rms, int64_t step);
   void warn(const std::vector<NormWarning>& warnings, int64_t step);
-  /// A warning in a block, and an event of that name.
+  /// A warning as a block, and an event of that name.
   void warn(const std::string& name, const ErrorInfo& info, int64_t step);
   /// `figures`: of a metric, by name.
   void eval(int64_t step, double loss, int64_t samples,
@@ -46,13 +46,13 @@ class RunFiles {
   void event(const std::string& name, int64_t step, const io::Json& fields) {
     if (metrics_) metrics_->event(name, step, fields);
   }
-  void note(const std::string& line);  // "warning: ..." is one
-  /// The bar of the steps stays as it is now; what comes is no step.
+  void note(const std::string& line);  // "warning: ..." is a warning
+  /// The bar of the steps stays in its current state; later output is not a step.
   void steps_done() { progress_.finish(); }
 
-  /// Everything written so far is on the disk; the size of metrics.jsonl.
+  /// Flushes everything written so far to disk; returns the size of metrics.jsonl.
   uint64_t sync();
-  /// The size of metrics.jsonl, whether it is on the disk or not.
+  /// The size of metrics.jsonl, flushed or not.
   uint64_t size() const { return metrics_ ? metrics_->offset() : 0; }
 
  private:
@@ -60,7 +60,7 @@ class RunFiles {
 
   std::optional<report::MetricsFile> metrics_;
   report::Progress progress_;
-  std::vector<std::string> sources_;  // names of those of data.train, where it is a list
+  std::vector<std::string> sources_;  // names of the sources of data.train, if it is a list
   std::unique_ptr<report::TensorBoardWriter> tensorboard_;
 };
 

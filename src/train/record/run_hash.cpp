@@ -20,10 +20,10 @@ std::string text_of(const io::Json& line, const char* key) {
   return found != line.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-/// Follows the run's hash from line to line.
+/// Updates the run's hash from line to line.
 class Follower {
  public:
-  /// Empty where the line is what a run writes next.
+  /// Empty if the line is a valid next line of a run.
   std::string fault(const io::Json& line) {
     const auto step = line.is_object() ? line.find("step") : line.end();
     if (step == line.end() || !step->is_number_integer()) return "cannot be read";
@@ -38,7 +38,7 @@ class Follower {
     last_ = number;
     hash_ = hash;
     if (!next) return "step " + std::to_string(missing) + " is missing before it";
-    if (!is_step || before.empty()) return "";  // a skipped step's loss is not written down
+    if (!is_step || before.empty()) return "";  // a skipped step's loss is not recorded
     const io::Json& loss = line["loss"];
     const double value = loss.is_number() ? loss.get<double>() : NAN;
     return fold_hashes(before, ids, value) == hash
@@ -47,7 +47,7 @@ class Follower {
                      " has another loss or other samples than its "
                      "run_hash says";
   }
-  /// After a line that is lost, what comes before the next one is not known.
+  /// After an unreadable line, the hash before the next one is unknown.
   void lose_line() {
     hash_.clear();
     last_ = kUnknown;

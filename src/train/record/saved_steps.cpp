@@ -15,7 +15,7 @@
 namespace lft::train {
 namespace {
 
-constexpr int64_t kAll = std::numeric_limits<int64_t>::max();  // retire_best() chooses
+constexpr int64_t kAll = std::numeric_limits<int64_t>::max();  // retire_best() selects
 
 std::string checkpoints_of(const recipe::Recipe& recipe) {
   return recipe.output_dir + "/checkpoints";
@@ -25,15 +25,15 @@ std::string step_path(const std::string& dir, int64_t step) {
   return dir + "/step-" + std::to_string(step);
 }
 
-/// The step of the best evaluation up to a checkpoint; -1 where it names none.
+/// The step of the best evaluation up to a checkpoint; -1 if there is none.
 int64_t best_step(const io::Json& state) {
   const auto best = state.find("best_eval");
   if (best == state.end() || !best->is_object()) return -1;
   return best->value("step", int64_t{-1});
 }
 
-/// Steps that the checkpoints on the disk name as their best. A damaged one names none: no run
-/// resumes from it.
+/// Steps that the checkpoints on disk name as their best. A damaged one names none: no run resumes
+/// from it.
 std::set<int64_t> named_best_steps(const recipe::Recipe& recipe) {
   std::set<int64_t> steps;
   for (const checkpoint::CheckpointStatus& saved :
@@ -53,7 +53,7 @@ SavedSteps::SavedSteps(const recipe::Recipe& recipe, bool behind)
     : recipe_(recipe), writer_(checkpoints_of(recipe), recipe.checkpoint.keep, behind) {}
 
 void SavedSteps::save_best(const checkpoint::Checkpoint& step) {
-  writer_.wait();  // the checkpoint under way names a best step, too
+  writer_.wait();  // the checkpoint being written names a best step, too
   checkpoint::save_checkpoint(best_of(recipe_), step, kAll);
   retire_best(step.step);
 }
@@ -95,7 +95,7 @@ void require_best(const recipe::Recipe& recipe, const checkpoint::Checkpoint& ne
             ", could not be read from " + best_of(recipe) + ": they are copied from " + kept);
     return;
   } catch (const Error&) {
-    // The checkpoint of that step was retired long ago: what was lost first is what counts.
+    // The checkpoint of that step was removed long ago: the first loss is decisive.
   }
   lost.what = "the weights of the best evaluation, of step " + std::to_string(step) +
               ", cannot be read, and the run would end without them: " + lost.what;

@@ -1,5 +1,5 @@
-// The saved steps of a run: checkpoints/, from which it resumes, and best/, whose weights become
-// the final ones under train.keep_best.
+// The saved steps of a run: checkpoints/, for resuming, and best/, whose weights become the final
+// ones under train.keep_best.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,15 +12,15 @@ namespace lft::train {
 
 class SavedSteps {
  public:
-  /// `behind`: as CheckpointWriter takes it, for checkpoints/.
+  /// `behind`: as in CheckpointWriter, for checkpoints/.
   SavedSteps(const recipe::Recipe& recipe, bool behind);
 
   void save(checkpoint::Checkpoint step) { writer_.save(std::move(step)); }
-  /// Steps of best/ that a checkpoint names as its best stay next to this one: a run that resumes
-  /// from that checkpoint hands them out.
+  /// Besides this step, best/ keeps the steps that a checkpoint names as its best: a run that
+  /// resumes from that checkpoint uses them for its outputs.
   void save_best(const checkpoint::Checkpoint& step);
-  /// Waits until everything is on disk. best/ then has only `best`, the run's best step by
-  /// now, and what the checkpoints name.
+  /// Waits until everything is on disk. best/ then has only `best`, the run's best step, and the
+  /// steps that the checkpoints name.
   void finish(int64_t best);
 
  private:
@@ -30,12 +30,12 @@ class SavedSteps {
   checkpoint::CheckpointWriter writer_;
 };
 
-/// best/step-N of a run. kCheckpoint where it does not verify or another run saved it.
+/// best/step-N of a run. kCheckpoint if it does not verify or another run saved it.
 checkpoint::Checkpoint load_best(const recipe::Recipe& recipe, int64_t step,
                                  const std::string& run_id);
 
-/// What a run that resumes from `newest` will hand out is there: best/ has the step of its best
-/// evaluation, or gets it back from checkpoints/. kCheckpoint otherwise.
+/// Ensures that a run that resumes from `newest` can restore its best evaluation: best/ has that
+/// step, or it is copied from checkpoints/. kCheckpoint otherwise.
 void require_best(const recipe::Recipe& recipe, const checkpoint::Checkpoint& newest);
 
 }  // namespace lft::train

@@ -1,17 +1,17 @@
-// The wall time between two steps, split into what the step took and what came between.
+// The wall time between two steps, split into the step and the other work.
 #pragma once
 #include <chrono>
 
 namespace lft::train {
 
 struct StepTimes {
-  double step_s = 0;  // since the step before ended, without the other two; the wait for data is in
+  double step_s = 0;  // since the last step, without the other two; includes waiting for data
   double eval_s = 0, checkpoint_s = 0;
 };
 
 class StepClock {
  public:
-  /// While it lives its time goes to one of the fields. They do not nest.
+  /// Its lifetime is added to one of the fields. Not nested.
   class Span {
    public:
     Span(StepClock& clock, double StepTimes::*field) : clock_(clock), field_(field) {}
@@ -26,7 +26,7 @@ class StepClock {
     const Clock::time_point begin_ = Clock::now();
   };
 
-  /// The times since the last lap, or since the clock was made.
+  /// The times since the last lap, or since construction.
   StepTimes lap() {
     const Clock::time_point now = Clock::now();
     StepTimes times = times_;

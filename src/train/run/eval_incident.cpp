@@ -7,9 +7,9 @@
 namespace lft::train {
 namespace {
 
-constexpr size_t kRows = 8;  // of those that are not finite: as many are in the folder
+constexpr size_t kRows = 8;  // limit of non-finite rows in the folder
 
-/// Rows of data.eval, each its own micro-batch, with the ids drawn before an answer ended.
+/// Rows of data.eval, each its own micro-batch, with the generated ids.
 io::Json row_list(const Run& run, const infer::EvalResult& result) {
   const data::Dataset& rows = *run.inputs.data.eval;
   io::Json list = io::Json::array();

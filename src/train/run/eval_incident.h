@@ -1,5 +1,5 @@
-// An evaluation during training whose rows are not all finite: a warning, an event, and, for the
-// first one, an incident folder that `lft replay` runs again.
+// An evaluation during training with non-finite rows: a warning, an event and, for the first one,
+// an incident folder for `lft replay`.
 #pragma once
 #include <string>
 
@@ -11,16 +11,16 @@ namespace lft::train {
 
 class EvalIncidents {
  public:
-  /// `writes`: else another process of the run writes the folder.
+  /// `writes` false: another process of the run writes the folder.
   EvalIncidents(Run& run, RunFiles& files, bool writes);
-  /// Needs result.not_finite > 0. Moves nothing.
+  /// Needs result.not_finite > 0. Changes no state.
   void report(const infer::EvalResult& result);
 
  private:
   Run& run_;
   RunFiles& files_;
   const bool writes_;
-  std::string folder_;  // of the first one of this process; empty: there was none yet
+  std::string folder_;  // of the first in this process; empty: none yet
 };
 
 }  // namespace lft::train

@@ -51,7 +51,7 @@ bool Evaluations::evaluate_rows() {
   if (result.stopped) return false;
   io::Json answers;
   if (ranks_.first()) answers = shown_answers(run_, result.records);
-  if (agreed_signal(ranks_) != 0) return false;  // it may have cut the answers off
+  if (agreed_signal(ranks_) != 0) return false;  // it may have interrupted the answers
   record_images();
   note_skipped(result);
   loss_ = result.loss;
@@ -79,7 +79,7 @@ void Evaluations::record_images() {
   files_.event("images", run_.state.step, fields);
 }
 
-/// Each evaluation meets the same rows.
+/// Every evaluation uses the same rows.
 void Evaluations::note_skipped(const infer::EvalResult& result) {
   for (const std::string& skipped : result.skipped) {
     if (!skipped_.insert(skipped).second) continue;

@@ -1,5 +1,5 @@
-// The evaluations of a run: loss and answers over data.eval, the best of them, and what the images
-// change in the loss.
+// The evaluations of a run: loss and answers over data.eval, the best of them, and the effect of
+// the images on the loss.
 #pragma once
 #include <cmath>
 #include <optional>
@@ -22,31 +22,31 @@ namespace lft::train {
 /// Every process of a run calls the same functions at the same step.
 class Evaluations {
  public:
-  /// All of them outlive this.
+  /// All arguments outlive this.
   Evaluations(Run& run, dist::Ranks& ranks, RunMemory& memory, RunFiles& files, SavedSteps& saved);
 
-  /// The evaluation of the step that the run is at: data.eval and what the images change in the
-  /// loss of the probe's rows, into metrics and events, and into Run::evaluated, from which
-  /// checkpoints have it; a new best one is saved where train.keep_best asks for one. False where a
-  /// signal stopped it, of any process: then nothing of it counts or is written, and it stays due.
-  /// Memory that is free is given back before and after it, and at no other time between steps: its
-  /// batches have other sizes.
+  /// Evaluates the current step: data.eval and the effect of the images on the
+  /// loss of the probe's rows. Writes metrics, events and Run::evaluated, which
+  /// checkpoints save; saves a new best one if train.keep_best requests it.
+  /// False if a signal, to any process, stopped it: then nothing is counted or
+  /// written, and it stays due. Free memory is returned before and after it,
+  /// and at no other time between steps: its batches have other sizes.
   bool evaluate();
-  /// Whether the last of them saw the weights that the run is at.
+  /// Whether the last evaluation used the current weights.
   bool of_this_step() const;
   /// Restores the weights of the best evaluation, which become the final ones.
   void go_back_to_best();
-  /// An event and a line where train.patience has ended the run.
+  /// Writes an event and a line if train.patience has ended the run.
   void tell_of_early_stop();
-  /// Measures the effect of the images, unless the last evaluation in this process has done so.
+  /// Measures the effect of the images, unless the last evaluation in this process did.
   void look_at_images();
-  /// Warns where the trained model does not see its images.
+  /// Warns if the trained model ignores its images.
   void tell_of_images();
 
-  /// Of the final weights: NaN and nothing before the first evaluation.
+  /// For the final weights: NaN and empty before the first evaluation.
   double loss() const { return loss_; }
   const std::vector<std::pair<std::string, double>>& figures() const { return figures_; }
-  /// The loss with the rows' own images, others' and grey ones; empty where no row shows one.
+  /// The loss with the rows' own, others' and grey images; empty if no row has one.
   std::string images() const;
 
  private:
@@ -61,7 +61,7 @@ class Evaluations {
   RunMemory& memory_;
   RunFiles& files_;
   SavedSteps& saved_;
-  std::set<std::string> skipped_;  // lines about bad samples that were printed already
+  std::set<std::string> skipped_;  // lines about bad samples that were already printed
   double loss_ = NAN;
   std::vector<std::pair<std::string, double>> figures_;  // by name
   std::optional<ImageLosses> images_;

@@ -16,7 +16,7 @@
 namespace lft::train {
 namespace {
 
-/// Of the replay: what it computed, and where it is not finite.
+/// Results of the replay and where they are not finite.
 struct Replay {
   io::Json micro = io::Json::array();
   BadRows bad;
@@ -59,7 +59,7 @@ Replay replay(const IncidentFacts& facts, Run& run, const StepOptions& options) 
   return result;
 }
 
-/// Of a row; -1 where the step's indices do not say.
+/// The dataset index of a row; -1 if the step has no indices.
 int64_t dataset_index(const data::StepSamples& samples, size_t micro, size_t row) {
   return micro < samples.indices.size() && row < samples.indices[micro].size()
              ? samples.indices[micro][row]
@@ -109,7 +109,7 @@ io::Json sample_list(const data::StepSamples& samples, const data::Dataset& data
   return list;
 }
 
-/// The figures by which two batches are compared; counts without a decimal point.
+/// The figures for comparing two batches; counts without a decimal point.
 io::Json batch_figures(const data::StepSamples& samples) {
   double rows = 0, images = 0, tokens = 0, supervised = 0, longest = 0, shortest = INFINITY,
          low = INFINITY, high = -INFINITY, sum = 0;
@@ -217,7 +217,7 @@ io::Json describe(const IncidentFacts& facts, Run& run, const StepOptions& optio
   return incident;
 }
 
-/// What the replay finds, put into incident.json and into what the run says.
+/// Adds the findings of the replay to incident.json and the run's message.
 void add_replay(const IncidentFacts& facts, Run& run, const StepOptions& options, io::Json* json,
                 Incident* incident) {
   try {
@@ -234,7 +234,7 @@ void add_replay(const IncidentFacts& facts, Run& run, const StepOptions& options
     if (image < images.size()) incident->image = images[image];
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;
-    (*json)["replay"] = "out of memory";  // the run itself may still find a way
+    (*json)["replay"] = "out of memory";  // the run itself may still continue
   }
 }
 

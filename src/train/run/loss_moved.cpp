@@ -13,8 +13,8 @@ namespace {
 
 constexpr size_t kFewestSteps = 10;
 constexpr double kMoved = 0.01, kStandardErrors = 3;
-constexpr double kProbeMoved = 1e-3;    // of rows that are the same, so that no scatter is in it
-constexpr double kLearntBefore = 0.05;  // nats: there is nothing to learn
+constexpr double kProbeMoved = 1e-3;    // for identical rows, so without sampling noise
+constexpr double kLearntBefore = 0.05;  // nats: already learned
 
 struct Part {
   double mean = 0, variance = 0;  // of one value
@@ -30,7 +30,7 @@ Part part_of(const std::vector<double>& values, size_t begin, size_t count) {
   return part;
 }
 
-/// As the proof found it before step 1; NaN where its file is gone.
+/// The proof's loss before step 1; NaN if its file is missing.
 double first_probe_loss(const Run& run) {
   const std::string path = run.inputs.recipe.output_dir + "/trainability.json";
   if (!io::path_exists(path)) return NAN;

@@ -20,8 +20,8 @@ std::string number_text(double value) {
                               : "-inf";
 }
 
-/// Commands that can be run unchanged. A resumed run takes no other learning rate and no other
-/// data: what helps is another run from where this one is.
+/// Commands that can be run unchanged. A resumed run cannot change its learning rate or data; the
+/// remedy is a new run that starts from the current weights.
 std::string ways_on(const Run& run, const Incident& incident) {
   const recipe::Recipe& recipe = run.inputs.recipe;
   const auto saved =

@@ -1,5 +1,5 @@
-// Handles a non-finite step: by the run's one recovery, or by ending the run. Nothing has been
-// updated by then.
+// Handles a non-finite step: by the run's single recovery, or by ending the run. At that point
+// nothing has been updated.
 #pragma once
 #include <optional>
 
@@ -11,13 +11,13 @@ namespace lft::train {
 struct NonFiniteStep {
   const data::StepSamples& samples;
   const StepOutcome& outcome;
-  const StepState& before;  // as the step found it
+  const StepState& before;  // at the start of the step
   const StepHashes& hashes;
   const std::optional<data::StepSamples>& last_good;  // of the last step taken in this process
   int64_t last_good_step = 0;
 };
 
-/// Leaves an incident folder and an event either way. Throws kNumeric where the run cannot
+/// Writes an incident folder and an event in both cases. Throws kNumeric if the run cannot
 /// continue; else the run continues in FP32 (recovery.h).
 void handle_non_finite_step(Run& run, RunFiles& files, const StepOptions& options,
                             const NonFiniteStep& step);

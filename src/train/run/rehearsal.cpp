@@ -14,8 +14,8 @@
 namespace lft::train {
 namespace {
 
-/// The samples as the loader would give them; those that cannot be read are left to the step that
-/// needs them.
+/// The samples as the loader would return them; unreadable ones are left to the step that needs
+/// them.
 std::vector<data::Sample> load(const data::Dataset& dataset, const std::vector<int64_t>& indices) {
   std::vector<data::Sample> samples;
   for (const int64_t index : indices) {
@@ -28,9 +28,9 @@ std::vector<data::Sample> load(const data::Dataset& dataset, const std::vector<i
   return samples;
 }
 
-/// What a micro-batch's memory depends on.
+/// The sizes that determine a micro-batch's memory.
 struct Size {
-  size_t positions = 0, images = 0;  // padding and what fills up counted
+  size_t positions = 0, images = 0;  // including padding and fill
   int64_t values = 0;                // of the images
   int64_t supervised = 0;
 };
@@ -54,7 +54,7 @@ bool is_within(const Size& small, const Size& large) {
          small.values <= large.values && small.supervised <= large.supervised;
 }
 
-/// After a recovery a micro-batch may run in parts: the part that would be the largest.
+/// After a recovery a micro-batch may run in parts: keeps the largest part.
 void keep_part(std::vector<data::Sample>& samples, int64_t split) {
   if (split == 1) return;
   std::stable_sort(samples.begin(), samples.end(),
@@ -65,7 +65,7 @@ void keep_part(std::vector<data::Sample>& samples, int64_t split) {
   samples.resize((samples.size() + parts - 1) / parts);
 }
 
-/// Gives the gradients back on every way out.
+/// Releases the gradients on every exit path.
 class NoGradientsLeft {
  public:
   explicit NoGradientsLeft(Optimizer& optimizer) : optimizer_(optimizer) {
@@ -114,7 +114,7 @@ Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watc
   const at::Tensor loss =
       objective::forward_loss(context, run.model.model, make_batch(layout, samples));
   if (loss.requires_grad()) loss.backward();
-  loss.item<double>();  // until the device is done
+  loss.item<double>();  // waits until the device is done
   result.peak = watch.peak();
   return result;
 }

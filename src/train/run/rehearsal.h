@@ -1,5 +1,5 @@
-// Runs the largest micro-batch of the whole run, forward and backward, before its first step, so
-// that an out-of-memory error appears immediately.
+// Runs the largest micro-batch of the run, forward and backward, before the first step, so that an
+// out-of-memory error appears immediately.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,22 +11,22 @@
 namespace lft::train {
 
 struct Rehearsal {
-  bool ran = false;   // false: the proof's probe was as large and images take next to nothing, or
+  bool ran = false;   // false: the proof's probe was as large and images need little memory, or
                       // no sample is left
-  int64_t step = 0;   // whose micro-batch, from 1
-  size_t rows = 0;    // bad samples left out
-  size_t tokens = 0;  // of the longest row; where rows are packed, of all
+  int64_t step = 0;   // of this micro-batch, from 1
+  size_t rows = 0;    // without bad samples
+  size_t tokens = 0;  // of the longest row; of all rows if they are packed
   bool packed = false;
   size_t images = 0;
-  int64_t peak = 0;  // bytes of tensors, what was held before included
+  int64_t peak = 0;  // bytes of tensors, including those allocated before
   std::vector<std::string> ids;
 };
 
-/// As the next step would run it: same precision, dropout, recomputation, gradients and copies. On
-/// a CPU what images may take that are read at the same time is added. No
-/// parameter, gradient, moment, generator or loader state changes; a value that is not finite is
-/// the step's business. Measures lengths where they are not measured, and sets run.worst. `proved`:
-/// the proof has run its probe in this process. Throws what runs out of memory.
+/// Runs like the next step: same precision, dropout, recomputation, gradients and copies. On a CPU
+/// the memory of images that are read concurrently is added. No parameter, gradient, moment,
+/// generator or loader state changes; a non-finite value is left to the step. Measures lengths if
+/// they are not measured, and sets run.worst. `proved`: the proof has run its probe in this
+/// process. Rethrows out-of-memory errors.
 Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watch, bool proved);
 
 /// One line for the plan.

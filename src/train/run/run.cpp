@@ -31,7 +31,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepState, step, scheduled, skips_in_row, rec
 
 namespace {
 
-/// Of a checkpoint's identity; known once the weights are read.
+/// Key in a checkpoint's identity; known once the weights are read.
 constexpr const char* kBaseDigest = "base, every byte";
 constexpr const char* kWorldSize = "world_size";
 
@@ -78,14 +78,13 @@ void copy_tensor(const checkpoint::Checkpoint& checkpoint,
   to.copy_(found->second);
 }
 
-/// What state.json of a checkpoint contains of a run in addition to its tensors; restore_state()
-/// reads it.
+/// The content of a checkpoint's state.json in addition to its tensors; restore_state() reads it.
 io::Json saved_state(Run& run, uint64_t metrics_bytes) {
   io::Json saved = run.state;
   saved.update(
       {{"precision", compute_name(run.state.compute)},
        {"loss_scale", loss_scale_json(run.scaler.state())},
-       {"adam_steps", io::Json::object()},  // by trainable: its own count of updates
+       {"adam_steps", io::Json::object()},  // by trainable: its number of updates
        {"adapters_learn", run.watch.satisfied()},
        {"norm_watch", run.norms.state()},
        {"best_eval", best_json(run.best)},
@@ -107,8 +106,8 @@ void restore_state(Run& run, const io::Json& state) {
   const int64_t recompute = run.state.recompute;
   state.get_to(run.state);
   run.state.compute = compute_type(state.at("precision").get<std::string>());
-  // The recipe's may have changed since; only a recovered run may have had to recompute more than
-  // that.
+  // The recipe's value may have changed; only a recovered run may have needed to recompute more
+  // than that.
   if (!run.state.recovered || run.state.recompute != 1) run.state.recompute = recompute;
   run.scaler = LossScaler(loss_scale_from(state.at("loss_scale")));
   if (run.state.recovered) apply_recovered(run.state, run.optimizer, run.scaler);
@@ -116,7 +115,7 @@ void restore_state(Run& run, const io::Json& state) {
   run.norms.restore(state.value("norm_watch", io::Json::object()));
   if (state.contains("best_eval")) run.best = best_from(state["best_eval"]);
   if (state.contains("last_eval")) run.evaluated = last_eval_from(state["last_eval"]);
-  state.at("sampler");  // says what the recipe and the step say too
+  state.at("sampler");  // also determined by the recipe and the step
   state.at("skipped_samples").get_to(run.skipped_samples);
   state.at("tokens").get_to(run.tokens);
   run.last_loss = bits_value(state.at("last_loss_bits").get<std::string>());
@@ -163,7 +162,7 @@ Restart find_restart(RunInputs& inputs, dist::Ranks& ranks) {
     return restart;
   }
   const checkpoint::Checkpoint& checkpoint = *restart.checkpoint;
-  // The base's digest is known when its weights are read: restore() compares it.
+  // The base's digest is known after its weights are read: restore() compares it.
   const io::Json digest = checkpoint.identity.value(kBaseDigest, io::Json("unknown"));
   io::Json identity =
       run_identity(inputs, digest.is_string() ? digest.get<std::string>() : digest.dump());

@@ -1,4 +1,4 @@
-// The parts of a run, and how they become a checkpoint and come back from one.
+// The parts of a run, and their conversion to and from a checkpoint.
 #pragma once
 #include <functional>
 #include <optional>
@@ -26,16 +26,16 @@ struct Run {
   LossScaler scaler;
   Schedule schedule;
   StepState state;
-  std::string id;                            // of the run, over all its processes
-  AdapterWatch watch;                        // until every A has been seen to learn
+  std::string id;                            // of the run, in all processes
+  AdapterWatch watch;                        // until every A has had a gradient
   NormWatch norms = {};                      // their trends
-  Probe probe;                               // what the proof runs on
-  std::vector<std::string> skipped_samples;  // bad ones left out, with the reason
+  Probe probe;                               // the proof's input
+  std::vector<std::string> skipped_samples;  // skipped bad samples, with the reason
   int64_t tokens = 0;
   double last_loss = NAN;
   BestEval best = {};
   LastEval evaluated = {};
-  std::optional<MicroBatchShape> worst = {};  // of the whole run, once it is rehearsed
+  std::optional<MicroBatchShape> worst = {};  // of the whole run, after the rehearsal
   std::string hash = first_run_hash();        // rolling, over the steps so far
 };
 
@@ -44,33 +44,33 @@ struct Restart {
   std::optional<checkpoint::Checkpoint> checkpoint;  // none yet: from the beginning
   bool exact = true;  // same library, device and processor as the process that saved it
 };
-/// The newest checkpoint that verifies, agreeing with the recipe and its inputs (kCheckpoint
-/// otherwise), which rank 0 reads for all; sets the thread count to the stored one, on which the
-/// order of sums depends. Notices go to inputs.notices.
+/// The newest checkpoint that verifies and matches the recipe and its inputs (kCheckpoint
+/// otherwise), which rank 0 reads for all; sets the thread count to the stored one, which the order
+/// of sums depends on. Notices go to inputs.notices.
 Restart find_restart(RunInputs& inputs, dist::Ranks& ranks = dist::alone());
 
-/// Opened inputs and a fresh model as a run at step 0. Its id is new.
+/// A run at step 0 from opened inputs and a fresh model, with a new id.
 Run make_run(RunInputs inputs);
 
 /// The sample whose loss a checkpoint stores, as a batch: the probe's first with a supervised
 /// token.
 family::Batch probe_batch(const Run& run);
 
-/// One line about the loss before training; warns when that is suspicious. kNumeric when the recipe
+/// One line about the loss before training; warns if it is suspicious. kNumeric if the recipe
 /// expects another first loss.
 std::string describe_model_start(Run& run, const TrainabilityReport& proof);
 
-/// What a checkpoint of this run must agree with: base, data, images, processor, tokenizer. How
-/// many processes saved it is there, too, and may differ. base_digest: RunModel's.
+/// The values that a checkpoint must match: base, data, images, processor, tokenizer. Also the
+/// number of processes, which may differ. base_digest: RunModel's.
 io::Json run_identity(RunInputs& inputs, const std::string& base_digest);
 
 /// The complete state of the run; `metrics_bytes` is the size of metrics.jsonl up to this step.
 checkpoint::Checkpoint snapshot(Run& run, uint64_t metrics_bytes);
 
-/// Puts a checkpoint's state into a run made by make_run with the same recipe, then computes the
-/// loss of the probe sample again: kCheckpoint unless it has the stored bits (with `exact` off,
-/// after a change of library or processor: the stored value within the precision's rounding).
-/// `restored` runs before that; a hook for tests. Returns the stored size of metrics.jsonl.
+/// Loads a checkpoint into a run from make_run with the same recipe, then recomputes the loss of
+/// the probe sample: kCheckpoint unless it has the stored bits (with `exact` false, after a change
+/// of library or processor: the stored value within the precision's rounding). `restored` runs
+/// before that; a hook for tests. Returns the stored size of metrics.jsonl.
 uint64_t restore(Run& run, const checkpoint::Checkpoint& checkpoint, bool exact,
                  const std::function<void(family::Model&)>& restored);
 

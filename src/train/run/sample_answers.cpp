@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kShown = 8, kAsked = 256;
 constexpr int64_t kAnswerTokens = 64;
 
-/// Up to `count` places at even distances, from the first on.
+/// Up to `count` evenly spaced positions, starting with the first.
 std::vector<int64_t> spread(int64_t size, int64_t count) {
   std::vector<int64_t> places(static_cast<size_t>(std::min(count, size)));
   for (size_t i = 0; i < places.size(); ++i)
@@ -47,14 +47,14 @@ infer::EvalResult ask(Run& run, const data::Dataset& rows, int64_t batch_size) {
                          options);
 }
 
-/// What the report shows.
+/// The text in the report.
 std::string answer_text(const infer::EvalRecord& record) {
   if (record.answered) return record.answer;
   return "(no answer: the model's output is not finite" +
          (record.bad->module.empty() ? ")" : ", from " + record.bad->module + " on)");
 }
 
-/// By row id; empty where nothing was recorded.
+/// By row id; empty if nothing was recorded.
 std::map<std::string, std::string> read_before(const Run& run) {
   std::map<std::string, std::string> answers;
   if (!io::path_exists(before_path(run))) return answers;
@@ -62,12 +62,12 @@ std::map<std::string, std::string> read_before(const Run& run) {
     for (const io::Json& one : io::read_json_file(before_path(run)))
       answers[one.at("id").get<std::string>()] = one.at("answer").get<std::string>();
   } catch (const std::exception&) {
-    answers.clear();  // a damaged file costs the report a column
+    answers.clear();  // a damaged file only costs the report a column
   }
   return answers;
 }
 
-/// Places in the evaluation's rows of those that are shown.
+/// Positions of the shown rows among the evaluation's rows.
 std::vector<int64_t> shown_places(const data::Dataset& rows) {
   const std::vector<int64_t> asked = spread(rows.size(), kAsked);
   std::vector<int64_t> shown;
@@ -90,7 +90,7 @@ io::Json shown_answers(Run& run, const std::vector<infer::EvalRecord>& records) 
   for (const infer::EvalRecord& record : records) {
     if (answered && std::ranges::find(places, record.index) != places.end()) add(record);
   }
-  if (!answered) {  // one by one takes less memory than any step
+  if (!answered) {  // one by one needs less memory than any step
     for (const infer::EvalRecord& record : ask(run, *data::select_rows(rows, places), 1).records)
       add(record);
   }

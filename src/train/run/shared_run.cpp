@@ -29,7 +29,7 @@ std::string message(const io::Json& json) {
   return json.dump(-1, ' ', false, io::Json::error_handler_t::replace);
 }
 
-/// An exception of a run as the error that it ends with.
+/// Converts an exception to the error that the run ends with.
 Error block_of(const std::exception& exception) {
   if (const auto* error = dynamic_cast<const Error*>(&exception)) return *error;
   if (const auto* torch = dynamic_cast<const c10::Error*>(&exception)) {
@@ -40,7 +40,7 @@ Error block_of(const std::exception& exception) {
   return {kind, exception.what()};
 }
 
-/// Refuses processes that differ in recipe or program.
+/// Rejects processes that differ in recipe or program.
 void require_one_recipe(dist::Ranks& ranks, const recipe::Recipe& recipe) {
   const std::string own =
       lft_version() + " " + torch_version() + "\n" + recipe::dump_recipe(recipe);
@@ -142,8 +142,8 @@ void share_tensors(dist::Ranks& ranks, const io::Json& shapes, Tensors& tensors)
   }
 }
 
-/// Values with which every process has a micro-batch, and with as many samples a step where that is
-/// possible.
+/// Values for which every process has a micro-batch, if possible with the same number of samples
+/// per step.
 std::string advice_for_ranks(int64_t batch_size, int64_t grad_accum, int64_t ranks) {
   const int64_t step = batch_size * grad_accum;
   const std::string accum = "set train.grad_accum to " + std::to_string(ranks);
@@ -156,8 +156,8 @@ std::string advice_for_ranks(int64_t batch_size, int64_t grad_accum, int64_t ran
          std::to_string(same * ranks) + " samples; or start fewer processes";
 }
 
-/// kUsage where a process would never have a micro-batch, with the value to set; a notice where
-/// sums are not added as one process adds them.
+/// kUsage with the value to set if a process would never have a micro-batch; a notice if sums are
+/// added in another order than in one process.
 void check_shares(RunInputs& inputs) {
   if (inputs.ranks == 1) return;
   const recipe::Recipe::Train& train = inputs.recipe.train;
@@ -191,7 +191,7 @@ void check_shares(RunInputs& inputs) {
   }
 }
 
-/// train.shard: base, over the processes of this machine.
+/// Applies train.shard: base over the processes of this machine.
 void share_base(RunInputs& inputs, dist::Ranks& ranks) {
   if (inputs.recipe.train.shard == recipe::Shard::kNone) return;
   inputs.shards = dist::share_memory(ranks, inputs.device);

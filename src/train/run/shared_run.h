@@ -1,5 +1,5 @@
-// What the processes of a run do together outside its steps: what one reads or writes for all, and
-// what each does a part of.
+// Work shared by the processes of a run outside its steps: reading or writing by one process for
+// all, and division of work.
 #pragma once
 #include <functional>
 #include <optional>
@@ -20,9 +20,9 @@ int train_as(const dist::Place& place, const std::function<recipe::Recipe()>& re
 /// The first signal that any process has received; 0: none.
 int agreed_signal(dist::Ranks& ranks);
 
-/// open_inputs() with the rank of this process. Lengths are measured where rows are packed, because
-/// all processes must cut them alike. kUsage, with the value to set, when a process would never
-/// have a micro-batch.
+/// open_inputs() with the rank of this process. Lengths are measured if rows are packed, because
+/// all processes must form the same batches. kUsage, with the value to set, if a process would
+/// never have a micro-batch.
 RunInputs open_shared_inputs(const recipe::Recipe& recipe, const TrainOptions& options);
 
 /// Sends the checkpoint that rank 0 has read to all processes.

@@ -1,4 +1,4 @@
-// How the recipe of a run takes a step: its options, and the graphs of its passes.
+// The options of a run's steps from its recipe, and the graphs of its passes.
 #pragma once
 #include <memory>
 
@@ -8,8 +8,8 @@
 namespace lft::train {
 
 StepOptions run_step_options(const Run& run);
-/// The passes of a run whose packed micro-batches are filled up; null where they are not, and after
-/// a recovery.
+/// The passes of a run whose packed micro-batches are filled up; null if they are not, and after a
+/// recovery.
 std::unique_ptr<GraphPasses> make_graph_passes(Run& run);
 
 }  // namespace lft::train

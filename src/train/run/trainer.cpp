@@ -109,7 +109,7 @@ class Trainer {
     if (run_.evaluated.due && evaluate()) saved_step_ = -1;  // without that evaluation
     loop();
     files_.steps_done();
-    drop_passes();  // what comes now needs their memory
+    drop_passes();  // the following work needs their memory
     save_step();
     if (signal_ == 0) signal_ = agreed_signal(ranks_);
     if (signal() != 0) return stop(signal());
@@ -137,8 +137,8 @@ class Trainer {
                   .scale = run_.scaler.state()};
   }
 
-  /// Saves the last finished step without an exchange, as it was before the next one began: a run
-  /// that resumes from it writes the later records again.
+  /// Saves the last finished step without an exchange, in its state before the next one began: a
+  /// run that resumes from it writes the later records again.
   void save_committed() {
     if (!ranks_.first()) return;
     drop_passes();
@@ -167,11 +167,11 @@ class Trainer {
   /// The signal that ends the run: this process's own, or that agreed on by several processes.
   int signal() const { return ranks_.alone() ? requested_signal() : signal_; }
 
-  /// Tells the other processes what this one does.
+  /// Reports this process's phase to the other processes.
   void at(const std::string& phase) { ranks_.at(phase); }
 
-  /// What the steps took, with what was predicted for them: for the run's largest micro-batch
-  /// where that was looked for, else for the largest of these steps. No row is measured again.
+  /// Records the steps' peak memory with the prediction: for the run's largest micro-batch if it
+  /// was searched for, else for the largest of these steps. No row is measured again.
   void record_memory(double peak) {
     const double predicted =
         plan_memory(run_.inputs, run_.worst ? *run_.worst : largest_seen()).peak;
@@ -219,7 +219,7 @@ class Trainer {
     memory_.begin("step " + std::to_string(before.step + 1), sample_ids(samples));
     note_size(samples);
     const StepOutcome outcome = step_within_memory(samples, whole);
-    samples.made.reset();  // where the step ran in parts it was not taken
+    samples.made.reset();  // a step that ran in parts did not use it
     for (const std::string& note :
          graphs_ ? graphs_->graphs().take_notes() : std::vector<std::string>())
       files_.note(note);
@@ -248,19 +248,19 @@ class Trainer {
         files_.note("step " + std::to_string(run_.state.step) + " skipped: " + outcome.reason);
         return;
       case StepResult::kNonFinite:
-        drop_passes();  // FP32 passes do without
+        drop_passes();  // FP32 passes do not use it
         answer({.samples = samples,
                 .outcome = outcome,
                 .before = before,
                 .hashes = hashes,
                 .last_good = last_good_,
                 .last_good_step = last_good_step_});
-        clock_.lap();  // the replay of an incident is no part of the next step
+        clock_.lap();  // the replay of an incident is not part of the next step
     }
   }
 
-  /// In a run of several processes rank 0 reads and examines the samples of all; the others
-  /// recover, or receive the error that ends the run.
+  /// With several processes rank 0 reads and examines the samples of all; the others recover, or
+  /// receive the error that ends the run.
   void answer(const NonFiniteStep& step) {
     const bool recovers = can_recover(step.before, recipe_.precision.recovery);
     if (!recovers) save_before_non_finite();
@@ -280,7 +280,7 @@ class Trainer {
     } else if (recovers) {
       recover(run_.state, run_.optimizer, run_.scaler, recipe_.precision.lr_backoff);
     } else {
-      ranks_.exchange("");  // throws what rank 0 says
+      ranks_.exchange("");  // throws rank 0's error
     }
   }
 
@@ -304,7 +304,7 @@ class Trainer {
       try {
         const auto bytes = static_cast<double>(run_.inputs.data.train->length(index).reading);
         batch.reading = std::max(batch.reading, static_cast<double>(recipe_.data.workers) * bytes);
-      } catch (const Error&) {  // its image is gone since
+      } catch (const Error&) {  // its image has been deleted
       }
     }
     return batch;
@@ -320,9 +320,9 @@ class Trainer {
                       samples, whole, run_.state);
   }
 
-  /// A step that did not fit is taken again with less kept: without CUDA graphs, whose memory
-  /// serves nothing else, and after a recovery, whose FP32 activations are larger, as
-  /// reduce_memory_use() says. Nothing had moved.
+  /// Retries a step that ran out of memory with less: without CUDA graphs, whose memory has no
+  /// other use, and after a recovery, whose FP32 activations are larger, according to
+  /// reduce_memory_use(). Nothing was updated.
   StepOutcome step_within_memory(const data::StepSamples& samples, const GlobalBatch& whole) {
     while (true) {
       try {
@@ -409,7 +409,7 @@ class Trainer {
     if (ranks_.first()) saved_.finish(run_.best.step);
   }
 
-  /// False where a signal stopped it; every process then knows that signal.
+  /// False if a signal stopped it; every process then has that signal.
   bool evaluate() {
     const StepClock::Span span(clock_, &StepTimes::eval_s);
     at("the evaluation after step " + std::to_string(run_.state.step));
@@ -419,8 +419,8 @@ class Trainer {
     return done;
   }
 
-  /// The evaluation after the last step, whose checkpoint is there already, so that no crash on the
-  /// way loses the step; afterwards the checkpoint has the evaluation, too.
+  /// The evaluation after the last step, whose checkpoint is already saved, so that a crash does
+  /// not lose the step; the checkpoint is then updated with the evaluation.
   bool evaluate_last() {
     run_.evaluated.due = has_held_out();
     if (!evaluate()) return false;
@@ -460,7 +460,7 @@ class Trainer {
     throw Error(error.kind(), std::move(info));
   }
 
-  /// `peak`: of the memory that the steps took.
+  /// `peak`: of the steps' memory.
   int finish(double peak) {
     if (!evaluations_.of_this_step() && !evaluate_last()) return stop(signal());
     record_memory(peak);
@@ -496,7 +496,7 @@ class Trainer {
       files_.warn("nothing_learnt", *info, run_.state.step);
   }
 
-  /// False when a signal interrupted the answers; the report then has none.
+  /// False if a signal interrupted the answers; the report then has none.
   bool write_report(bool with_answers) {
     return write_run_report(run_, environment_,
                             {.seconds = seconds_since(start_),
@@ -506,7 +506,7 @@ class Trainer {
                              .with_answers = with_answers});
   }
 
-  /// Frees what passes keep from step to step.
+  /// Frees memory that passes keep from step to step.
   void drop_passes() {
     options_.passes = nullptr;
     graphs_.reset();
@@ -526,7 +526,7 @@ class Trainer {
   const PeakMemory& peak_;
   const recipe::Recipe& recipe_;
   StepOptions options_;
-  std::unique_ptr<GraphPasses> graphs_;  // null: none, or none any more
+  std::unique_ptr<GraphPasses> graphs_;  // null: none, or no longer
   const int64_t stop_after_step_;
   const std::function<void(int64_t, const data::StepSamples&)> part_done_;
   const bool folder_goes_;
@@ -538,14 +538,14 @@ class Trainer {
   std::string environment_;
   std::optional<data::StepSamples> last_good_;
   int64_t last_good_step_ = 0, saved_step_ = -1;
-  int signal_ = 0;  // of several processes, as they have agreed
+  int signal_ = 0;  // agreed on by several processes
   struct Committed {
     uint64_t metrics_bytes = 0;
     size_t skips = 0;
     std::string hash;
     LossScale scale;
-  } committed_;              // of the run when it last finished something
-  int64_t ahead_bytes_ = 0;  // of tensors made in this step for the next
+  } committed_;              // the run's state after its last finished work
+  int64_t ahead_bytes_ = 0;  // of tensors allocated in this step for the next
   Clock::time_point start_ = Clock::now();
   StepClock clock_;
 };
@@ -615,7 +615,7 @@ int train_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory,
 int train(const recipe::Recipe& recipe, const TrainOptions& options) {
   make_deterministic(recipe.train.deterministic);
   RunInputs inputs = open_shared_inputs(recipe, options);
-  std::optional<checkpoint::RunLock> lock;  // now where the folder is there; a new one is made only
+  std::optional<checkpoint::RunLock> lock;  // now if the folder exists; a new one is created only
                                             // when there is something to write
   if (options.ranks->first()) {
     check_disk_space(inputs.recipe, inputs.model.trainable_parameters);
@@ -627,7 +627,7 @@ int train(const recipe::Recipe& recipe, const TrainOptions& options) {
   check_learning_rates(inputs);
   for (const std::string& line : {judge_global_batch(inputs), judge_steps(inputs)})
     if (!line.empty()) warning(line);
-  if (recipe.train.worst_first) {  // lengths are measured for it anyway
+  if (recipe.train.worst_first) {  // lengths are measured for it in any case
     for (const std::string& line : check_samples(inputs)) notice(line);
   }
   check_held_out(inputs);

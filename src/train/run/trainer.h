@@ -1,4 +1,4 @@
-// A whole run: from a recipe to the adapter, the metrics and the report in its output directory.
+// A complete run: from a recipe to the adapter, metrics and report in its output directory.
 #pragma once
 #include <functional>
 
@@ -13,22 +13,23 @@ namespace lft::train {
 struct TrainOptions {
   bool resume = false;  // continue from the newest checkpoint that verifies; without one,
                         // start from the beginning
-  /// Hooks for tests: before a step's gradients are checked, and when a checkpoint's weights are
-  /// in place but not yet compared.
+                        // Hooks for tests: before a step's gradients are checked, and after a
+                        // checkpoint's weights are
+                        // loaded but before they are compared.
   std::function<void(int64_t step, Optimizer&)> gradients_ready = {};
   std::function<void(family::Model&)> restored = {};
-  /// A part of a run: with `stop_after_step` > 0 it saves after that step (or the last one, where
-  /// that comes first), writes the adapter and is done, without final evaluation, gate and report.
-  /// `part_done` then gets what the step after it would train.
+  /// A partial run: with `stop_after_step` > 0 it saves after that step (or the last one, if that
+  /// is earlier), writes the adapter and ends, without final evaluation, gate and report.
+  /// `part_done` then receives the samples of the next step.
   int64_t stop_after_step = 0;
   std::function<void(int64_t step, const data::StepSamples& next)> part_done = {};
-  bool folder_goes = false;             // afterwards, so that the last line sends nobody to it
+  bool folder_goes = false;             // deleted afterwards, so the last line does not refer to it
   dist::Ranks* ranks = &dist::alone();  // the processes of the run
 };
 
-/// Returns the exit code: 0 when every step was done; 130 or 75 when a signal stopped it after a
-/// step, with a checkpoint saved (75 with nothing written when it came before the first one). Of
-/// several processes, rank 0 writes; where a process is lost it saves the last finished step.
+/// Returns the exit code: 0 if every step was done; 130 or 75 if a signal stopped it after a step,
+/// with a checkpoint saved (75 with nothing written if it came before the first one). With several
+/// processes, rank 0 writes; if a process is lost it saves the last finished step.
 int train(const recipe::Recipe& recipe, const TrainOptions& options = {});
 
 }  // namespace lft::train

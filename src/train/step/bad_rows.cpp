@@ -48,7 +48,7 @@ class RowHunter {
     row->image = place.image;
   }
 
-  /// The last of the fewest supervised tokens, from the first on, that are not finite together.
+  /// The last of the shortest prefix of supervised tokens that is not finite.
   int64_t first_bad_token(data::Sample sample, size_t micro_batch) const {
     const std::vector<int64_t> positions = infer::supervised_positions(sample);
     const std::vector<int64_t> labels = sample.labels;

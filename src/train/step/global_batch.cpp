@@ -24,7 +24,7 @@ void append_all(std::vector<T>& all, std::vector<T> more) {
   std::ranges::move(more, std::back_inserter(all));
 }
 
-/// The results of a process's passes, as it sends them to the others.
+/// The results of a process's passes, as sent to the others.
 struct PassSummary {
   std::vector<uint64_t> losses;  // their bits
   std::vector<std::vector<uint64_t>> by_source;

@@ -20,12 +20,12 @@ int64_t supervised_tokens(const std::vector<data::Sample>& samples);
 struct GlobalBatch {
   std::vector<std::string> ids;      // of all samples, in order
   std::vector<int64_t> rows;         // of each micro-batch, in order
-  int64_t first = 0;                 // place in `rows` of the first that this process runs
-  std::vector<std::string> skipped;  // bad samples left out, with the reason
+  int64_t first = 0;                 // index in `rows` of this process's first
+  std::vector<std::string> skipped;  // skipped bad samples, with the reason
   int64_t supervised = 0, tokens = 0;
   std::vector<int64_t> supervised_of = {};  // tokens by source of data.train, up to the last
   bool has_image = false;
-  int signal = 0;  // the first that a process got
+  int signal = 0;  // the first one received by a process
 
   int64_t most_rows() const;
   objective::GlobalBatchCounts counts() const;
@@ -33,31 +33,31 @@ struct GlobalBatch {
 
 /// The global batch of a single process. Does not check for signals.
 GlobalBatch global_batch_of(const data::StepSamples& samples);
-/// The global batch of all processes, by one exchange. `signal`: that of this process; 0: none. A
-/// single process ignores it.
+/// The global batch of all processes, by one exchange. `signal`: of this process; 0: none. A single
+/// process ignores it.
 GlobalBatch gather_global_batch(dist::Ranks& ranks, const data::StepSamples& samples, int signal);
 
 /// The passes of this process's micro-batches.
 struct Passes {
   std::vector<at::Tensor> losses;          // one double each, in order
-  std::vector<at::Tensor> by_source = {};  // of the same, -log-probabilities summed up by source
-  bool reached = false;                    // something that is trained
+  std::vector<at::Tensor> by_source = {};  // for the same, sums of -log-probabilities by source
+  bool reached = false;                    // any trainable
 };
-/// The sum of the losses, added in order; undefined where nothing was reached.
+/// The sum of the losses, added in order; undefined if nothing was reached.
 at::Tensor total_loss(const Passes& passes);
 
-/// Over all passes, undefined where there were none.
+/// Over all passes, undefined if there were none.
 at::Tensor total_by_source(const Passes& passes);
 
-/// Another process ran out of memory: its own exception has what is to be said of it.
+/// Another process ran out of memory and reports it.
 struct OutOfMemoryElsewhere : std::bad_alloc {
   const char* what() const noexcept override { return "another process ran out of memory"; }
 };
 
-/// One exchange, then the gradients of `optimizer` are the sums of all processes', in all of them:
-/// a gradient is there where one process has it. `failed`: what this process's passes threw for
-/// want of memory; null where they did not. Where one ran out of memory each throws: its own, or
-/// OutOfMemoryElsewhere. Returns total_loss() over all, and puts the others' sums by source into
+/// One exchange, after which the gradients of `optimizer` are the sums over all processes, in all
+/// of them: a gradient exists if any process has it. `failed`: the out-of-memory exception of this
+/// process's passes; null if none. If one ran out of memory, all throw: their own, or
+/// OutOfMemoryElsewhere. Returns total_loss() over all, and stores the others' sums by source in
 /// `passes`.
 at::Tensor share_passes(dist::Ranks& ranks, Passes& passes, const std::exception_ptr& failed,
                         Optimizer& optimizer);

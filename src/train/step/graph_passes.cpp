@@ -27,7 +27,7 @@ int64_t most_sequences(const PassLimits& limits) {
 }
 
 /// At most `most`, else the next power of two: attention launches blocks for every sequence up to
-/// the longest length, whether there are tokens or not.
+/// the longest length, with or without tokens.
 int64_t filled_up(int64_t value, int64_t least, int64_t most) {
   const auto wanted = static_cast<uint64_t>(std::max(value, least));
   return std::min(most, static_cast<int64_t>(std::bit_ceil(wanted)));
@@ -43,10 +43,10 @@ bool trains_images(const Optimizer& optimizer) {
 
 }  // namespace
 
-/// Where the staged numbers are. Offsets depend on the shape alone.
+/// Offsets of the staged values, which depend only on the shape.
 struct GraphPasses::Inputs {
   at::Tensor streams_m, seed, starts_s1, positions_t, rows_k,
-      targets_k;  // a row that only fills up has the target -1
+      targets_k;  // a fill row has the target -1
 
   Inputs(const at::Tensor& staged, int64_t modules, const Shape& shape) {
     int64_t at = 0;
@@ -83,7 +83,7 @@ GraphPasses::GraphPasses(const family::Model& model, Optimizer& optimizer, PassL
   optimizer_.zero_gradients();
   gradients_ = optimizer_.flat_gradients(kDecoder);
   model_->language_model->model->reserve_positions(
-      limits.longest, device);  // not in the arena, where it would be overwritten
+      limits.longest, device);  // outside the arena, where it would be overwritten
 }
 
 void GraphPasses::stage(const family::Batch& batch, const family::SupervisedRows& rows,
@@ -99,7 +99,7 @@ void GraphPasses::stage(const family::Batch& batch, const family::SupervisedRows
   const std::vector<int64_t>& from = batch.packed->starts;
   int64_t* const starts = to.starts_s1.mutable_data_ptr<int64_t>();
   int64_t* const out = std::copy(from.begin(), from.end(), starts);
-  std::fill(out, starts + shape.sequences + 1, from.back());  // sequences of no length
+  std::fill(out, starts + shape.sequences + 1, from.back());  // empty sequences
   to.positions_t.copy_(batch.packed->positions());
   const int64_t supervised = rows.rows_k.numel();
   to.rows_k.narrow(0, 0, supervised).copy_(rows.rows_k);
@@ -108,7 +108,7 @@ void GraphPasses::stage(const family::Batch& batch, const family::SupervisedRows
   staged_.narrow(0, 0, to.used).copy_(host.narrow(0, 0, to.used), /*non_blocking=*/true);
 }
 
-/// In a place of their own for every number of images.
+/// In a separate buffer for every number of images.
 family::ImageFeatures GraphPasses::frozen_features(const family::Batch& batch) {
   const at::NoGradGuard no_grad;
   const int64_t images = batch.pixels.size(0);
@@ -145,7 +145,7 @@ void GraphPasses::hold_embeds(const at::Tensor& embeds_btd) {
   embeds_.narrow(1, 0, embeds_btd.size(1)).copy_(embeds_btd.detach());
 }
 
-/// What a graph holds: everything it reads and writes outside the arena keeps its address.
+/// The body of a graph: everything it reads and writes outside the arena has a fixed address.
 void GraphPasses::decode(const Shape& shape, const std::vector<int64_t>& starts) {
   const Inputs in(staged_, static_cast<int64_t>(optimizer_.slots().size()), shape);
   at::Tensor embeds = embeds_.narrow(1, 0, shape.tokens).detach();
@@ -200,7 +200,7 @@ at::Tensor GraphPasses::run(family::Batch batch, const objective::ForwardContext
   const auto body = [&] { decode(shape, batch.packed->starts); };
   if (!device_.is_cpu() &&
       context.compute ==
-          at::kFloat) {  // attention in float32 launches a kernel a sequence, of its length
+          at::kFloat) {  // float32 attention launches a kernel per sequence, of its length
     body();
   } else {
     graphs_.run("decoder over " + std::to_string(shape.tokens) + " tokens, head over " +

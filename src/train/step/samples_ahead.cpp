@@ -11,7 +11,7 @@ void SamplesAhead::fetch() {
     if (!samples_->micro.empty() && supervised_tokens(samples_->micro.front()) > 0) {
       samples_->made = std::make_shared<family::Batch>(samples_->make(samples_->micro.front()));
     }
-  } catch (const std::exception&) {  // a loader says again what it said once
+  } catch (const std::exception&) {  // the loader throws the same error again
   }
 }
 

@@ -1,5 +1,5 @@
-// A step's samples, fetched while the device still works on the step before. Changes no order and
-// counts nothing: what was fetched and not asked for was never consumed.
+// Prefetches a step's samples while the device computes the previous step. Does not change order or
+// counters: samples that were fetched but not requested were never consumed.
 #pragma once
 #include <optional>
 
@@ -11,10 +11,10 @@ namespace lft::train {
 class SamplesAhead {
  public:
   explicit SamplesAhead(data::Loader& loader) : loader_(loader) {}
-  /// Fetches the next step's samples and makes the first micro-batch of them. Throws nothing: what
-  /// went wrong is said by next(), or by the step that makes the batch again.
+  /// Fetches the next step's samples and builds their first micro-batch. Does not throw: errors are
+  /// reported by next(), or by the step that builds the batch again.
   void fetch();
-  /// What was fetched, else the loader's next.
+  /// The prefetched samples, else the loader's next.
   data::StepSamples next();
 
  private:

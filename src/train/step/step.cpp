@@ -20,8 +20,8 @@
 namespace lft::train {
 namespace {
 
-/// Text alone does not reach a step that trains only the image side; that is the data's doing, not
-/// a broken graph.
+/// Text alone does not affect a step that trains only the image side; this is a property of the
+/// data, not a broken graph.
 bool can_reach(const Optimizer& optimizer, const std::vector<data::Sample>& samples) {
   return std::ranges::any_of(samples, [](const auto& each) { return !each.images.empty(); }) ||
          std::ranges::any_of(optimizer.slots(),
@@ -54,8 +54,8 @@ std::vector<std::vector<data::Sample>> parts_of(const std::vector<data::Sample>&
   return parts;
 }
 
-/// -log-probabilities of a pass's supervised tokens, summed up by the source of their sample:
-/// double [sources]. A product with zeros and ones: the same bits on every run.
+/// Sums of the -log-probabilities of a pass's supervised tokens by the source of their sample:
+/// double [sources]. Computed as a product with zeros and ones: the same bits on every run.
 at::Tensor sums_by_source(const std::vector<data::Sample>& rows, const at::Tensor& logprobs_k,
                           int64_t sources) {
   at::Tensor is_of_sk = at::zeros({sources, logprobs_k.numel()}, at::kDouble);
@@ -88,7 +88,7 @@ class MicroBatches {
         sources_(options.sources),
         context_(context) {}
 
-  /// Those without a supervised token contribute exactly nothing and are not run.
+  /// Micro-batches without a supervised token contribute exactly zero and are not run.
   Passes run(const data::StepSamples& samples, int64_t split) {
     const int64_t cut = samples.cut > 0 ? samples.cut : std::ssize(samples.micro);
     GradientTree tree(train_state_.optimizer.flat_gradients(),
@@ -151,7 +151,7 @@ class MicroBatches {
 
 /// The loss over all processes.
 struct WholeLoss {
-  at::Tensor loss;       // undefined where nothing that is trained was reached
+  at::Tensor loss;       // undefined if no trainable was reached
   at::Tensor by_source;  // total_by_source()
 };
 
@@ -178,7 +178,7 @@ WholeLoss run_all(const TrainState& train_state, const StepOptions& options, Mic
   }
   options.ranks->at("step " + std::to_string(state.step + 1) + ", its update");
   const at::Tensor loss = share_passes(*options.ranks, passes, failed, train_state.optimizer);
-  train_state.scaler.seed();  // also where this process had nothing to run
+  train_state.scaler.seed();  // also if this process had nothing to run
   return {loss, total_by_source(passes)};
 }
 
@@ -203,7 +203,7 @@ StepOutcome skip(StepOutcome outcome, StepState& state, const std::string& reaso
   return outcome;
 }
 
-/// Turns the result of the gradient check into the outcome of the step.
+/// Converts the result of the gradient check to the outcome of the step.
 void conclude(StepOutcome& outcome, const LossScaler& scaler, StepState& state) {
   if (!outcome.stats.found_inf) {
     ++state.step;
@@ -273,7 +273,7 @@ StepOutcome train_step(const TrainState& train_state, const StepOptions& options
   const auto [loss, device_by_source] = run_all(train_state, options, own, samples, state);
   if (!loss.defined()) return skip(std::move(outcome), state, "no image for what is trained");
 
-  // Machines of several kinds may differ in the last bit of a norm: rank 0's finding is that of
+  // Machines of different kinds may differ in the last bit of a norm: rank 0's result is used by
   // all.
   const auto agree = [&](const ops::GradVerdict& verdict) {
     options.ranks->broadcast(verdict.control);

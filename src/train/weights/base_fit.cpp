@@ -1,13 +1,13 @@
-// What v writes into channel j of a head, o reads from there; gradients move row j of v and column
-// j of o together, so that in a trained layer channels with large rows have large columns. The
-// logarithms of the norms correlate by 0.55 to 0.93 in the quickstart base, and by 0 with the other
-// side of the same matrix, which is indexed by the residual stream. So it is with rows of q and k,
-// of gate and up, and with up's rows and down's columns. An initialisation shows nothing of it:
-// then nothing is said, because a pair is odd only where the other layers fit, or where the
-// transposed matrix does. Matrices of different layers correlate by chance alone, in every head. A
-// correlation below 0, or one head that fits, is a property of the layer: in layer 24 of
-// SmolLM2-135M two heads of v and o correlate by 0.7 and 0.8 and the third by -0.8, all together by
-// -0.6.
+// The output of v in channel j of a head is read by column j of o; gradients change row j
+// of v and column j of o together, so that in a trained layer channels with large rows have
+// large columns. The logarithms of the norms correlate by 0.55 to 0.93 in the quickstart
+// base, and by 0 with the other side of the same matrix, which is indexed by the residual
+// stream. The same applies to rows of q and k, of gate and up, and to up's rows and down's
+// columns. Random initialisation shows no correlation: then nothing is reported, because a
+// pair is odd only if the other layers match, or the transposed matrix does. Matrices of
+// different layers correlate only by chance, in every head. A correlation below 0, or one
+// head that matches, is a property of the layer: in layer 24 of SmolLM2-135M two heads of v
+// and o correlate by 0.7 and 0.8, the third by -0.8, all by -0.6.
 #include "src/train/weights/base_fit.h"
 
 #include <algorithm>
@@ -19,12 +19,12 @@
 namespace lft::train {
 namespace {
 
-constexpr double kFits = 0.5;    // what the other layers must show
-constexpr double kNoFit = 0.3;   // and the pair that is odd must not
-constexpr double kNoChance = 4;  // deviations of a correlation that is more than chance
+constexpr double kFits = 0.5;    // minimum for the other layers
+constexpr double kNoFit = 0.3;   // maximum for the odd pair
+constexpr double kNoChance = 4;  // deviations of a correlation above chance
 constexpr double kTransposed = 0.4, kBesideFitting = 0.25;
 constexpr double kChances = 8;  // deviations of a correlation of independent channels
-constexpr double kSpreads = 2;  // of the other layers, of which another may be odd too
+constexpr double kSpreads = 2;  // over the other layers, of which another may be odd, too
 constexpr size_t kLeastChannels = 16;
 
 using Profile = std::vector<double>;
@@ -36,7 +36,7 @@ Profile logs(const Profile& squares) {
   return profile;
 }
 
-/// The heads that share a head of k and v are added up, channel by channel.
+/// Sums the heads that share a head of k and v, channel by channel.
 Profile of_groups(const Profile& squares, int64_t heads, int64_t groups) {
   const auto size = static_cast<int64_t>(squares.size()) / heads, each = heads / groups;
   if (each <= 1 || heads * size != std::ssize(squares)) return squares;
@@ -49,9 +49,9 @@ Profile of_groups(const Profile& squares, int64_t heads, int64_t groups) {
   return sums;
 }
 
-/// One side of a matrix that another one meets.
+/// The side of a matrix that is matched with another one.
 struct Side {
-  std::string module;  // below a layer, or the whole name where there are no layers
+  std::string module;  // below a layer, or the full name without layers
   bool rows = true;
   bool of_heads = false;  // indexed by the heads of q
 };
@@ -68,11 +68,11 @@ std::vector<Meeting> meetings(const TowerNames& tower) {
   return all;
 }
 
-/// How two matrices fit, as they are and with either transposed.
+/// The match of two matrices, as stored and with either transposed.
 struct Fit {
   std::string name_a, name_b;
   double as_is = 0, a_transposed = 0, b_transposed = 0;
-  double best_head = 0;  // as they are, of the heads of k and v
+  double best_head = 0;  // as stored, of the heads of k and v
   size_t channels = 0, head_channels = 0;
   double turned() const { return std::max(a_transposed, b_transposed); }
 };
@@ -127,7 +127,7 @@ std::vector<Fit> fits_of(const TowerNames& tower, const StatsByName& stats,
   return fits;
 }
 
-/// Fisher's: its deviation is 1 / sqrt(channels - 3) whatever the correlation is.
+/// Fisher's transform: its deviation is 1 / sqrt(channels - 3) for any correlation.
 double fisher(double correlation) { return std::atanh(std::clamp(correlation, -0.999, 0.999)); }
 
 double chance_of_channels(size_t channels) {
@@ -135,7 +135,7 @@ double chance_of_channels(size_t channels) {
 }
 double chance_of_fit(const Fit& fit) { return chance_of_channels(fit.channels); }
 
-/// Whether two matrices that have nothing to do with each other may correlate so.
+/// Whether the correlation is possible for unrelated matrices.
 bool may_be_unrelated(const Fit& fit) {
   const auto bound = [](double least, size_t channels) {
     return channels < kLeastChannels ? 1
@@ -147,7 +147,8 @@ bool may_be_unrelated(const Fit& fit) {
 
 std::string two_digits(double value) { return format_number(value, "%.2f"); }
 
-/// By itself, or less clearly where the other layers fit as they are. `usual`: theirs, 0 of none.
+/// Whether the transposed matrix matches: clearly, or less so if the other layers match as stored.
+/// `usual`: their match, 0: none.
 bool fits_transposed(const Fit& fit, double usual) {
   const double gained = (fisher(fit.turned()) - fisher(fit.as_is)) / chance_of_fit(fit);
   const double lacks = (fisher(usual) - fisher(fit.as_is)) / chance_of_fit(fit);
@@ -157,8 +158,8 @@ bool fits_transposed(const Fit& fit, double usual) {
           fit.as_is < 0.5 * std::min(usual, fit.turned()));
 }
 
-/// How well a matrix's side on the residual stream fits the other layers': their
-/// profiles, added up. 0 where there are none.
+/// The match of a matrix's side on the residual stream with the other layers' summed profiles. 0 if
+/// there are none.
 double outer_fit(const StatsByName& stats, const Side& side, const std::vector<std::string>& names,
                  const std::string& name) {
   const auto outer = [&](const std::string& of) {
@@ -173,8 +174,8 @@ double outer_fit(const StatsByName& stats, const Side& side, const std::vector<s
   return correlation(own, others);
 }
 
-/// Two profiles of the residual stream fit each other too: where transposing either matrix helps,
-/// the one that is transposed is the one that fits the other layers less.
+/// Two profiles of the residual stream match each other, too: if transposing either matrix helps,
+/// the transposed one is the one that matches the other layers less.
 void choose_side(const StatsByName& stats, const Meeting& meeting, const std::vector<Fit>& fits,
                  Fit& fit) {
   if (std::min(fit.a_transposed, fit.b_transposed) < kBesideFitting || fits.size() < 2) return;

@@ -1,5 +1,5 @@
-// Whether matrices that share an inner index fit each other, layer by layer: the heads' channels of
-// v and o and of q and k, the neurons of an MLP. Works on sums of squares alone.
+// Checks layer by layer whether matrices with a common inner index match: the heads' channels of v
+// and o and of q and k, the neurons of an MLP. Uses only sums of squares.
 #pragma once
 #include <vector>
 
@@ -7,14 +7,14 @@
 
 namespace lft::train {
 
-/// Transposed square matrices by name, and pairs that do not belong together.
+/// Names of transposed square matrices, and of pairs that do not match.
 std::vector<Suspicion> odd_fits(const TowerNames& tower, const StatsByName& stats);
 
-/// The same of the projector's two layers.
+/// The same for the projector's two layers.
 std::vector<Suspicion> odd_projector(const family::ProjectorShape& projector,
                                      const StatsByName& stats);
 
-/// Pearson's; 0 where one of the two does not vary.
+/// Pearson correlation; 0 if one of the two is constant.
 double correlation(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace lft::train

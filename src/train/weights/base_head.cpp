@@ -1,9 +1,9 @@
-// Tokens that are used alike get embeddings that are alike, and rows of the head that are alike:
-// the cosines of all pairs of tokens, taken in the one table and in the other, correlate. Permuted
-// rows end that. How much to expect says each table alone: its cosines over the even channels and
-// over the odd ones correlate by its own share of structure, and two tables of one model by about
-// the mean of theirs (a quarter of it in the quickstart base). A table that was not trained has
-// none.
+// Tokens with similar use have similar embeddings and similar rows of the
+// head: the cosines of all pairs of tokens in the two tables correlate.
+// Permuted rows remove this. The expected correlation follows from each table
+// alone: its cosines over the even and over the odd channels correlate by its
+// own structure, and two tables of one model by about the mean of theirs (a
+// quarter of it in the quickstart base). An untrained table has none.
 #include "src/train/weights/base_head.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -22,12 +22,12 @@ namespace {
 
 constexpr int64_t kTokens = 1024;
 constexpr int kShuffles = 16;
-constexpr int64_t kMostShift = 4;               // a token too many, or a few, at the front
-constexpr double kBetter = 1.25, kClearly = 8;  // times the agreement as it is, and chance added
+constexpr int64_t kMostShift = 4;               // a few tokens too many at the front
+constexpr double kBetter = 1.25, kClearly = 8;  // times the unshifted agreement, plus chance
 constexpr char kTokenTable[] = "language_model.model.embed_tokens.weight";
 constexpr char kLmHead[] = "language_model.lm_head.weight";
 
-/// [tokens, width] of rows spread evenly, or of those `shift` rows after them.
+/// [tokens, width] of evenly spaced rows, or of those `shift` rows after them.
 at::Tensor table_rows(const hf::ModelDir& dir, const std::string& name, int64_t tokens,
                       int64_t shift = 0) {
   const hf::ModelDir::Place& place = dir.tensors.at(name);
@@ -43,7 +43,7 @@ at::Tensor table_rows(const hf::ModelDir& dir, const std::string& name, int64_t 
   return at::nan_to_num(rows.to(at::kFloat), 0, 0, 0);
 }
 
-/// The cosines of all pairs, about the mean row; [tokens, tokens] less the mean, 0 on the diagonal.
+/// Centred cosines of all pairs; [tokens, tokens] minus the mean, 0 on the diagonal.
 at::Tensor cosines(const at::Tensor& rows) {
   const at::Tensor centred = rows - rows.mean(0);
   const at::Tensor unit = centred / centred.norm(2, 1, /*keepdim=*/true).clamp_min(1e-20);
@@ -64,7 +64,7 @@ double own_structure(const at::Tensor& rows) {
                       cosines(rows.slice(1, 1, rows.size(1), 2)));
 }
 
-/// By how many rows the head is shifted, where the agreement is clearly better then; else 0.
+/// The number of rows by which the head is shifted if the agreement is then clearly better; else 0.
 int64_t better_shift(const hf::ModelDir& dir, const at::Tensor& of_embedding, double found,
                      double chance) {
   int64_t best = 0;

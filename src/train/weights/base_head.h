@@ -1,4 +1,4 @@
-// Whether the LM head's rows and the embedding's belong to the same tokens.
+// Checks whether the rows of the LM head and of the embedding belong to the same tokens.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@ struct HeadFit {
   std::vector<Suspicion> suspicions;
   std::string not_judged;  // the reason when no judgement was possible
 };
-/// Of about a thousand tokens spread over the vocabulary.
+/// Uses about a thousand tokens spread over the vocabulary.
 HeadFit head_fit(const hf::ModelDir& dir);
 
 }  // namespace lft::train

@@ -1,12 +1,12 @@
-// What layer a writes into the residual stream (the columns of o and down), a later layer b reads
-// (the rows of q, k, v, gate and up): training couples the two, since a's gradient comes through b
-// and b sees a's output. An earlier layer never sees it. So
-//   coupling(a, b) = log(h |I_b O_a|^2 / (|I_b|^2 |O_a|^2)), which is 0 for independent values,
+// The output of layer a in the residual stream (the columns of o and down) is the input of a later
+// layer b (the rows of q, k, v, gate and up): training couples the two, since a's gradient passes
+// through b and b reads a's output. An earlier layer never reads it. So
+// coupling(a, b) = log(h |I_b O_a|^2 / (|I_b|^2 |O_a|^2)), which is 0 for independent values,
 // is larger from an earlier to a later layer than back. In the decoder of the quickstart base the
 // difference is 0.45 to 0.63 for every pair, with each of the ten pairs of matrices on its side.
 // After 120 steps of training it is 0.1 to 0.2, and already with every one on its side; in random
 // models it is below 0.03, with adapters merged into random models below 0.25, with either sign.
-// The order is judged where pairs of matrices agree with each other, or differences are large.
+// The order is judged if pairs of matrices agree with each other, or differences are large.
 #include "src/train/weights/base_order.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -23,15 +23,15 @@
 namespace lft::train {
 namespace {
 
-constexpr int64_t kWholeUpTo = 512;  // matrices of more outer lines are seen through random sums
-constexpr int64_t kSketch = 64;      // so many: the square's relative error is sqrt(2 / 64) at most
-constexpr double kNoise = 0.03;      // a difference below it speaks for no order
-constexpr double kAgree = 0.85;      // the share of pairs of matrices on the side of one order
-constexpr double kAgreedShown = 0.08, kFewShown = 0.15;  // and what they show; of few layers
-constexpr double kAgreedShare = 0.1;                 // that may be on the side of the stored one
-constexpr double kInverted = 0.25, kStrongly = 0.4;  // or large differences, the wrong way round
-constexpr double kShownOrder = 0.25;                 // and the right way round
-constexpr double kOrderSpreads = 3;                  // of all pairs in the right order
+constexpr int64_t kWholeUpTo = 512;  // matrices with more outer lines are reduced to random sums
+constexpr int64_t kSketch = 64;      // sums: the square's relative error is sqrt(2 / 64) at most
+constexpr double kNoise = 0.03;      // a smaller difference is no evidence
+constexpr double kAgree = 0.85;      // the share of pairs of matrices that support one order
+constexpr double kAgreedShown = 0.08, kFewShown = 0.15;  // minimum difference then; for few layers
+constexpr double kAgreedShare = 0.1;                     // that may support the stored one
+constexpr double kInverted = 0.25, kStrongly = 0.4;      // or large differences, in reverse order
+constexpr double kShownOrder = 0.25;                     // and in the stored order
+constexpr double kOrderSpreads = 3;                      // of all pairs in the correct order
 constexpr int64_t kMostLayers = 64;
 
 using LayerPlaces = std::vector<int64_t>;
@@ -45,7 +45,7 @@ struct Couplings {
   double share_at(int64_t a, int64_t b) const { return share[static_cast<size_t>(a * layers + b)]; }
 };
 
-/// [lines, hidden] of a matrix that is [lines, hidden], or [hidden, lines] where it writes.
+/// [lines, hidden] of a matrix [lines, hidden], or [hidden, lines] for an output matrix.
 at::Tensor sketch(const hf::ModelDir& dir, const std::string& name, bool writes, uint64_t seed) {
   const hf::ModelDir::Place& place = dir.tensors.at(name);
   at::Tensor x = hf::read_tensor(dir.files[place.file], dir.info(place));
@@ -60,7 +60,7 @@ at::Tensor sketch(const hf::ModelDir& dir, const std::string& name, bool writes,
   return sums;
 }
 
-/// What a layer reads and what it writes: stacks of lines of the residual stream, each of norm 1.
+/// A layer's inputs and outputs: stacks of lines of the residual stream, each of norm 1.
 struct LayerSketch {
   std::vector<at::Tensor> reads, writes;
 };
@@ -82,7 +82,7 @@ double coupling(const at::Tensor& write, const at::Tensor& read) {
   return std::log(at::matmul(read, write.t()).square().sum().item<double>());
 }
 
-/// Mean of the differences that are finite (a matrix of zeros has none), and the share above 0.
+/// Mean of the finite differences (a matrix of zeros has none), and the share above 0.
 std::pair<double, double> difference_of(const LayerSketch& a, const LayerSketch& b) {
   double sum = 0, positive = 0, count = 0;
   for (size_t read = 0; read < a.reads.size(); ++read) {
@@ -118,7 +118,7 @@ Couplings couplings_of(const TowerNames& tower, const hf::ModelDir& dir) {
   return couplings;
 }
 
-/// How well an order agrees with the differences that are more than noise.
+/// How well an order agrees with the differences above the noise.
 double agreement(const Couplings& couplings, const LayerPlaces& order) {
   double sum = 0;
   for (size_t i = 0; i < order.size(); ++i) {
@@ -131,7 +131,7 @@ double agreement(const Couplings& couplings, const LayerPlaces& order) {
   return sum;
 }
 
-/// With two layers swapped, or one moved.
+/// The orders with two layers swapped, or one moved.
 std::vector<LayerPlaces> neighbours_of(const LayerPlaces& order) {
   std::vector<LayerPlaces> all;
   for (size_t i = 0; i < order.size(); ++i) {
@@ -147,7 +147,7 @@ std::vector<LayerPlaces> neighbours_of(const LayerPlaces& order) {
   return all;
 }
 
-/// From the stored order on, the best step at a time, while it helps.
+/// Greedy search from the stored order, the best change at a time.
 LayerPlaces best_order(const Couplings& couplings) {
   LayerPlaces best(static_cast<size_t>(couplings.layers));
   std::iota(best.begin(), best.end(), 0);
@@ -165,7 +165,7 @@ LayerPlaces best_order(const Couplings& couplings) {
   return best;
 }
 
-/// The places of each cycle: of two swapped layers, the two.
+/// The positions of each cycle: for two swapped layers, these two.
 std::vector<LayerPlaces> cycles_of(const LayerPlaces& order) {
   std::vector<bool> seen(order.size());
   std::vector<LayerPlaces> cycles;
@@ -181,7 +181,7 @@ std::vector<LayerPlaces> cycles_of(const LayerPlaces& order) {
   return cycles;
 }
 
-/// Pairs in the wrong order unless the places of the cycle are filled as in `order`.
+/// Pairs in the wrong order unless the positions of the cycle are filled as in `order`.
 struct Inversions {
   double mean = 0, share = 0, strongest = 0;
   int64_t count = 0;
@@ -198,7 +198,7 @@ Inversions inversions(const Couplings& couplings, const LayerPlaces& order,
     for (size_t j = i + 1; j < undone.size(); ++j) {
       const int64_t before = undone[i], after = undone[j];
       if (before < after) continue;
-      const double difference = couplings.at(after, before);  // as they are stored
+      const double difference = couplings.at(after, before);  // as stored
       found.mean += difference;
       found.share += couplings.share_at(after, before);
       found.strongest = std::min(found.strongest, difference);
@@ -210,7 +210,7 @@ Inversions inversions(const Couplings& couplings, const LayerPlaces& order,
   return found;
 }
 
-/// What the tower shows once its layers are in the best order.
+/// The evidence of the tower once its layers are in the best order.
 struct OrderShown {
   double usual = 0, spread = 0, share = 0;
   size_t pairs = 0;
@@ -238,8 +238,8 @@ OrderShown shown_by(const Couplings& couplings, const LayerPlaces& order) {
   return shown;
 }
 
-/// Few pairs of matrices may still say that the order is right where one pair of layers speaks
-/// alone, more where three agree.
+/// A few pairs of matrices may support the stored order if only one pair of layers is inverted,
+/// more if three agree.
 bool is_inverted(const OrderShown& shown, const Inversions& odd) {
   if (odd.mean > shown.usual - kOrderSpreads * shown.spread) return false;
   if (shown.agreed() && odd.share <= kAgreedShare &&

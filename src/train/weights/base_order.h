@@ -1,4 +1,4 @@
-// Whether the layers of a tower are in the order that they were trained in.
+// Checks whether the layers of a tower are in the order of training.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@ struct LayerOrder {
   std::vector<Suspicion> suspicions;
   std::string not_judged;  // the reason when no judgement was possible
 };
-/// Holds a few vectors of the residual stream's width for every matrix of the tower.
+/// Keeps a few vectors of the residual stream's width for every matrix of the tower.
 LayerOrder layer_order(const TowerNames& tower, const hf::ModelDir& dir, const StatsByName& stats);
 
 }  // namespace lft::train

@@ -1,4 +1,4 @@
-// What looks damaged in a base model, by its own weights: lft debug base.
+// Finds signs of damage in a base model's weights: lft debug base.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,11 +9,11 @@ namespace lft::train {
 
 struct BaseReport {
   std::string path;
-  int64_t tensors = 0, values = 0;      // that were checked
+  int64_t tensors = 0, values = 0;      // checked ones
   std::vector<Suspicion> suspicions;    // the oddest first
   std::vector<std::string> not_judged;  // checks that were not possible, each with the reason
 };
-/// Reads a tensor at a time. kInput when the folder contains no supported model.
+/// Reads one tensor at a time. kInput if the folder contains no supported model.
 BaseReport inspect_base(const std::string& path);
 
 std::vector<std::string> base_lines(const BaseReport& report);

@@ -12,7 +12,7 @@ namespace lft::train {
 namespace {
 
 constexpr size_t kWarned = 3;
-// 16 rows of 4096: half a millisecond, where reading and converting the whole takes twenty or more.
+// 16 rows of 4096: half a millisecond, while reading and converting all takes twenty or more.
 constexpr int64_t kSampledElements = 1 << 16;
 
 bool is_norm(const std::string& name) {
@@ -23,7 +23,7 @@ bool is_table(const std::string& name) {
   return name.ends_with("embed_tokens.weight") || name.ends_with("lm_head.weight");
 }
 
-/// Of the kind's other layers.
+/// The tensors of the same kind in other layers.
 std::vector<const TensorStats*> kin_of(const StatsByName& stats, const std::string& name) {
   const TensorKind self = tensor_kind(name);
   std::vector<const TensorStats*> kin;
@@ -47,9 +47,9 @@ Suspicion non_finite(const std::string& name, const TensorStats& one) {
           .next = kCompare};
 }
 
-/// A zero bias is how biases begin, and a norm of ones how norms do; a matrix of one number is no
-/// layer unless it is so in all layers, as some initialisations leave what writes into the residual
-/// stream.
+/// A zero bias is an initial bias, and a norm of ones an initial norm; a matrix of one number is no
+/// layer unless it is so in all layers, as in some initialisations of matrices that write into the
+/// residual stream.
 void flat_tensor(const StatsByName& stats, const std::string& name, const TensorStats& one,
                  std::vector<Suspicion>& found) {
   const std::vector<const TensorStats*> kin = kin_of(stats, name);
@@ -78,8 +78,8 @@ int64_t longest_run(const std::vector<int64_t>& numbers) {
   return longest;
 }
 
-/// A table of tokens may have rows that no token uses: padding anywhere, and reserved ones in any
-/// number at its end.
+/// A token table may have unused rows: padding anywhere, and any number of reserved ones at its
+/// end.
 bool unused_tokens(const TensorStats& one) {
   std::vector<int64_t> inner = one.flat_rows;
   int64_t end = one.rows;
@@ -96,7 +96,7 @@ void flat_lines(const StatsByName& stats, const std::string& name, const TensorS
   for (const bool rows : {true, false}) {
     const std::vector<int64_t>& flat = rows ? one.flat_rows : one.flat_columns;
     if (flat.empty() || (rows && is_table(name) && unused_tokens(one))) continue;
-    // Of a checkpoint that was pruned, other layers have such lines too.
+    // In a pruned checkpoint, other layers have such lines, too.
     size_t most = 0;
     const std::vector<const TensorStats*> kin = kin_of(stats, name);
     for (const TensorStats* other : kin) {
@@ -117,7 +117,7 @@ void flat_lines(const StatsByName& stats, const std::string& name, const TensorS
   }
 }
 
-/// A matrix that another layer holds too, value by value as far as sums can tell.
+/// A matrix that another layer has, too, value by value as far as sums can show.
 void copies(const StatsByName& stats, std::vector<Suspicion>& found) {
   std::map<std::tuple<std::string, double, double, double>, std::string> first;
   for (const auto& [name, one] : stats) {
@@ -154,8 +154,8 @@ bool is_named(const std::vector<Suspicion>& all, const std::string& name) {
   return false;
 }
 
-/// Reads the tensors that are named, and those of their kinds, where only a sample of them was
-/// read. Whether there was one.
+/// Reads the named tensors and those of their kinds completely if only a sample was read. Returns
+/// whether there was one.
 bool read_whole(const hf::ModelDir& dir, const std::vector<Suspicion>& named, StatsByName& stats) {
   std::set<std::string> kinds;
   for (const auto& [name, one] : stats)
@@ -169,7 +169,7 @@ bool read_whole(const hf::ModelDir& dir, const std::vector<Suspicion>& named, St
   return read;
 }
 
-/// A random projector is where such a run begins.
+/// Such a run starts from a random projector.
 bool trains_projector(const recipe::Recipe& recipe) {
   return std::ranges::any_of(
       recipe.full, [](const std::string& part) { return part == "projector" || part == "all"; });

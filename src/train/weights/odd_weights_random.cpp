@@ -1,12 +1,12 @@
-// Weights as an initialisation leaves them: independent values of one distribution. Then the sums
-// of squares of n such values vary by their mean times sqrt((k - 1) / n), k being the fourth moment
-// over the square of the second, from row to row and from column to column. Training gives some
-// rows and columns more than others: in the weakest layer of the quickstart base the variance is
-// four times that, in most ten times and more. Training also leaves values far from the others: k
-// is at most 3 after an initialisation, which is normal or uniform, and 14 in a matrix of SmolLM2
-// whose outliers would hide that its rows differ. A model whose every matrix looks so is one that
-// was not trained yet, which is no fault, and one that was trained little has some of both: only
-// Next to weights that training has clearly shaped, something random is a fault.
+// Detects randomly initialised weights: independent values of one distribution. The sums
+// of squares of n such values vary by their mean times sqrt((k - 1) / n), where k is the
+// fourth moment over the square of the second, from row to row and from column to column.
+// Training gives some rows and columns more than others: in the weakest layer of the
+// quickstart base the variance is four times that, in most ten times and more. Training
+// also causes outliers: k is at most 3 after a normal or uniform initialisation, and 14
+// in a matrix of SmolLM2 whose outliers would hide that its rows differ. A model with
+// only such matrices is untrained, which is no fault, and one with little training is
+// mixed: random weights are a fault only next to clearly trained ones.
 #include <algorithm>
 #include <cmath>
 
@@ -19,12 +19,12 @@ namespace {
 
 constexpr int64_t kLeastLines = 8;
 constexpr size_t kLeastMatrices = 4;
-constexpr double kClearlyTrained = 4;  // the median of training_shown() of what it is compared with
+constexpr double kClearlyTrained = 4;  // the median of training_shown() of the compared weights
 constexpr char kNext[] =
     "compare the sha256 of the file with the published one's; if it was converted, look for names "
     "that the converter left out (transformers says \"newly initialized\")";
 
-/// The variance of the lines' sums of squares over that of independent values; 1 where they are.
+/// The variance of the lines' sums of squares over that of independent values; 1 if they are.
 double unevenness(const std::vector<double>& squares, double values_each, double ratio) {
   double mean = 0, variance = 0;
   for (const double square : squares) mean += square / static_cast<double>(squares.size());
@@ -35,8 +35,8 @@ double unevenness(const std::vector<double>& squares, double values_each, double
 
 double fourth_ratio(const TensorStats& one) { return one.fourth / std::pow(one.rms, 4); }
 
-/// Its larger unevenness, less what is chance: up to 1 it may be an initialisation's. Of n lines
-/// the variance is known to sqrt(2 / n); six times that is never chance.
+/// Its larger unevenness, minus chance: up to 1 may be an initialisation. From n lines the variance
+/// is known to sqrt(2 / n); six times that is never chance.
 double training_shown(const TensorStats& one) {
   const double ratio = fourth_ratio(one);
   const auto rows = static_cast<double>(one.rows_seen), columns = static_cast<double>(one.columns);
@@ -46,7 +46,7 @@ double training_shown(const TensorStats& one) {
   return std::max(by_row, by_column);
 }
 
-/// More values far from the others than n normal ones have, by six deviations of their ratio.
+/// More outliers than n normal values have, by six deviations of their ratio.
 bool has_outliers(const TensorStats& one) {
   const double values = static_cast<double>(one.rows_seen) * static_cast<double>(one.columns);
   return fourth_ratio(one) > 3 + 6 * std::sqrt(24 / values);
@@ -57,18 +57,18 @@ bool looks_random(const TensorStats& one) {
          !has_outliers(one) && training_shown(one) <= 1;
 }
 
-/// How much of a tower looks as initialised.
+/// The share of a tower that looks randomly initialised.
 struct TowerJudged {
   TowerNames names;
   size_t matrices = 0, random = 0;
-  std::map<int64_t, std::pair<size_t, size_t>> layers;  // random of all
+  std::map<int64_t, std::pair<size_t, size_t>> layers;  // random ones of all
   std::vector<std::string> random_names;
-  std::map<std::string, std::vector<double>> shown;  // by kind, of what is not random
+  std::map<std::string, std::vector<double>> shown;  // by kind, for weights that are not random
   bool norms_trained = false, tables_trained = false;
   double share() const {
     return matrices == 0 ? 0 : static_cast<double>(random) / static_cast<double>(matrices);
   }
-  /// Adapters that were merged into a random model change its layers, but neither norms nor tables.
+  /// Adapters merged into a random model change its layers, but neither norms nor tables.
   bool trained() const {
     return matrices >= kLeastMatrices && share() <= 0.1 && norms_trained && tables_trained &&
            median_shown() >= kClearlyTrained;
@@ -106,7 +106,7 @@ TowerJudged judge(const TowerNames& names, const StatsByName& stats) {
     for (const std::string& norm : names.norms)
       varying += varies(stats.at(names.weight(layer, norm)));
   }
-  tower.norms_trained = varying >= names.count;  // half of two a layer
+  tower.norms_trained = varying >= names.count;  // half of two per layer
   tower.tables_trained =
       std::any_of(names.tables.begin(), names.tables.end(), [&](const std::string& table) {
         const TensorStats& one = stats.at(table);
@@ -135,7 +135,7 @@ std::string trained_text(const TowerJudged& tower) {
          std::to_string(tower.matrices) + " are";
 }
 
-/// Whole layers, and single matrices whose kind is trained elsewhere.
+/// Complete layers, and single matrices of a kind that is trained elsewhere.
 void within_tower(const TowerJudged& tower, const StatsByName& stats,
                   std::vector<Suspicion>& found) {
   if (tower.share() > 0.75 || !tower.norms_trained || !tower.tables_trained ||
@@ -156,7 +156,7 @@ void within_tower(const TowerJudged& tower, const StatsByName& stats,
     const TensorKind kind = tensor_kind(name);
     const auto& counts = tower.layers.at(kind.layer);
     if (counts.first == counts.second && counts.second >= kLeastMatrices) continue;
-    // A quarter of the kind at most, so that three others at least are trained.
+    // A quarter of the kind at most, so that at least three others are trained.
     if (4 * random_of_kind[kind.kind] > tower.names.count) continue;
     const auto kin = tower.shown.find(kind.kind);
     if (kin == tower.shown.end() || median(kin->second) < kClearlyTrained) continue;
@@ -173,7 +173,7 @@ void beside_towers(const std::vector<TowerJudged>& towers, const family::Project
     const bool trained = tower.trained();
     all_trained = all_trained && trained;
     for (const std::string& table : tower.names.tables) {
-      // Positions are few, and change little from how they begin.
+      // Positions are few, and change little in training.
       if (trained && !table.ends_with("position_embedding.weight") && looks_random(stats.at(table)))
         found.push_back(
             random_suspicion(1500, table, evenness_text(stats.at(table)), trained_text(tower)));

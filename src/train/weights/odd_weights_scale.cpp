@@ -1,7 +1,7 @@
-// Scales. What is normal comes from the kind, and factors are generous, because sound models are
-// uneven: the first layers and the last differ from those between them by up to ten times (Llama's
-// first input norm is far smaller than the others), a few channels carry values a hundred times the
-// rest, and a bias of k changes nothing at all, so that its size is whatever training left.
+// Detects unusual scales. The expected scale comes from the kind, with generous factors, because
+// sound models are uneven: the first and last layers differ from the others by up to ten times
+// (Llama's first input norm is far smaller), a few channels have values a hundred times larger than
+// the rest, and a bias of k has no effect, so that its size is arbitrary.
 #include <algorithm>
 #include <cmath>
 
@@ -28,8 +28,8 @@ struct KinScale {
 
 bool is_bias(const std::string& name) { return name.ends_with(".bias"); }
 
-/// The norm of a row in the middle, so that a few rows of another scale do not count; in a table of
-/// tokens, of which most may be unused and near 0, of one that only a tenth exceeds.
+/// The median row norm, so that a few rows of another scale do not count; for a token table, whose
+/// rows may be mostly unused and near 0, the norm that only a tenth exceeds.
 double usual_row_norm(const std::string& name, const TensorStats& one) {
   std::vector<double> squares = one.row_squares;
   if (!name.ends_with("embed_tokens.weight") && !name.ends_with("lm_head.weight"))
@@ -39,13 +39,13 @@ double usual_row_norm(const std::string& name, const TensorStats& one) {
   return std::sqrt(*upper);
 }
 
-/// As a root mean square; of the whole where such a row is 0.
+/// As a root mean square; over the full tensor if that norm is 0.
 double usual_rms(const std::string& name, const TensorStats& one) {
   const double row = usual_row_norm(name, one) / std::sqrt(static_cast<double>(one.columns));
   return row > 0 ? row : one.rms;
 }
 
-/// What the kind's trend lets expect there: the median of the layers nearest by.
+/// The expected value from the kind's trend: the median of the nearest layers.
 double trend_at(const std::vector<KinScale>& kin, int64_t layer) {
   std::vector<KinScale> others;
   std::copy_if(kin.begin(), kin.end(), std::back_inserter(others),
@@ -72,8 +72,8 @@ Suspicion other_scale(const std::string& name, double rms, double others, const 
           .next = kCompare};
 }
 
-/// Kinds of three layers and more. Beyond a factor from the kind's median, beyond it from the
-/// trend, and far beyond the kind's own spread.
+/// For kinds of three or more layers: beyond a factor from the kind's median and from the trend,
+/// and far beyond the kind's own spread.
 void against_kind(const std::vector<KinScale>& kin, bool matrix, std::vector<Suspicion>& found) {
   const int64_t last = kin.back().layer;
   for (const KinScale& one : kin) {
@@ -86,14 +86,14 @@ void against_kind(const std::vector<KinScale>& kin, bool matrix, std::vector<Sus
     const double factor = !matrix ? kVectorFactor : end ? kEndFactor : kBetweenFactor;
     if (std::abs(away) < std::max(factor, kScaleSpreads * spread_of(others))) continue;
     if (std::abs(one.log_rms - trend_at(kin, one.layer)) < factor) continue;
-    // A small bias is no fault, and neither is a large one among tiny ones.
+    // A small bias is not an error, nor is a large one among tiny ones.
     if (is_bias(one.name) && (away < 0 || std::exp(one.log_rms) < 10)) continue;
     found.push_back(other_scale(one.name, std::exp(one.log_rms), std::exp(usual),
                                 "the median of the other layers is"));
   }
 }
 
-/// Where the kind is too small to tell: matrices against all matrices, norms against 1.
+/// If the kind is too small: matrices are compared with all matrices, norms with 1.
 void against_all(const std::string& name, const TensorStats& one, double usual,
                  std::vector<Suspicion>& found) {
   const double rms = usual_rms(name, one);
@@ -104,8 +104,8 @@ void against_all(const std::string& name, const TensorStats& one, double usual,
     found.push_back(other_scale(name, one.rms, 1, "a norm begins at"));
 }
 
-/// Rows, columns and single values. Of whole tensors of another scale nothing is said here: all
-/// their lines are.
+/// Rows, columns and single values. Tensors with another scale as a whole are not reported here,
+/// since all of their lines differ.
 void odd_lines(const std::string& name, const TensorStats& one, std::vector<Suspicion>& found) {
   const auto add = [&](const std::string& what, double size, double usual) {
     found.push_back({.weight = 500 * std::log(size / usual),
@@ -124,7 +124,7 @@ void odd_lines(const std::string& name, const TensorStats& one, std::vector<Susp
   const double usual_row = usual_row_norm(name, one);
   const double usual_column = std::sqrt(median(one.column_squares));
   const double usual = usual_row / std::sqrt(static_cast<double>(one.columns));
-  // Of a sample the row's number is not the tensor's.
+  // In a sample the row's number is not the tensor's.
   const std::string where = one.whole() ? " in row " + std::to_string(row) : "";
   if (usual > 0 && one.largest() > std::max(kValueFactor * usual, 0.7 * row_norm)) {
     add("a single value of another scale" + where, one.largest(), usual);

@@ -12,12 +12,12 @@
 namespace lft::train {
 namespace {
 
-// Below 32,768 ATen uses one thread: a hundred small parallel sections a second cost more than they
-// save, and on a busy machine ten times as much.
+// Below 32,768 elements ATen uses one thread: a hundred small parallel sections per second cost
+// more than they save, and ten times as much on a busy machine.
 constexpr int64_t kPieceElements = 24'000;
 constexpr int64_t kLeastRows = 8;
 
-/// Sums over the rows that have been seen so far.
+/// Sums over the rows read so far.
 struct StatsSums {
   TensorStats stats;
   at::Tensor column_squares, column_low, column_high;
@@ -77,7 +77,7 @@ TensorStats StatsSums::finish() {
   return std::move(stats);
 }
 
-/// These rows, each from its place in the file; a run of neighbours in one read.
+/// Reads these rows from their positions in the file; adjacent rows in one read.
 at::Tensor read_rows(const io::SafetensorsFile& file, const io::TensorInfo& info,
                      const std::vector<int64_t>& rows, int64_t columns) {
   at::Tensor piece = at::empty({static_cast<int64_t>(rows.size()), columns},
@@ -94,7 +94,7 @@ at::Tensor read_rows(const io::SafetensorsFile& file, const io::TensorInfo& info
   return piece;
 }
 
-/// A norm that multiplies by 1 + w: what counts of it is that sum.
+/// Whether a norm multiplies by 1 + w: that sum is then judged.
 bool adds_one(const family::ModelConfig& config, const std::string& name) {
   return config.text.norms_add_one && !name.starts_with("vision_tower.") &&
          name.ends_with("norm.weight");
