@@ -1,6 +1,5 @@
 #include "models/gemma/gemma_names.h"
 
-
 namespace lft::gemma {
 
 family::CheckpointNames checkpoint_names() {

@@ -1,6 +1,5 @@
 #include "models/llava/llava_names.h"
 
-
 namespace lft::llava {
 family::CheckpointNames checkpoint_names() {
   family::CheckpointNames names = family::llava_layout_names();

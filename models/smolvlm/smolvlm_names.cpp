@@ -1,6 +1,5 @@
 #include "models/smolvlm/smolvlm_names.h"
 
-
 namespace lft::smolvlm {
 
 family::CheckpointNames checkpoint_names() {
