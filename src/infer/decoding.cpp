@@ -110,7 +110,7 @@ Decoding::Decoding(family::Model& model, const data::EncodeOptions& encode, at::
     : model_(model), encode_(encode), compute_(compute) {}
 
 std::vector<int64_t> Decoding::draw(std::vector<Row>& rows, at::Tensor logits_bv,
-                                    std::vector<Ended>& ended) const {
+                                    std::vector<FinishedAnswer>& ended) const {
   const auto [lowest, highest] = at::aminmax(logits_bv, 1);  // both are NaN if any value is
   forbid(logits_bv, model_->config.image_token);
   std::vector<int64_t> open;
@@ -166,8 +166,8 @@ NonFinite Decoding::explain(const Row& row) const {
   return bad;
 }
 
-std::vector<Ended> Decoding::begin(const std::vector<Prompt>& prompts) {
-  std::vector<Ended> ended;
+std::vector<FinishedAnswer> Decoding::begin(const std::vector<Prompt>& prompts) {
+  std::vector<FinishedAnswer> ended;
   if (prompts.empty()) return ended;
   std::vector<Row> rows;
   std::vector<data::Sample> samples;
@@ -198,8 +198,8 @@ std::vector<Ended> Decoding::begin(const std::vector<Prompt>& prompts) {
   return ended;
 }
 
-std::vector<Ended> Decoding::step() {
-  std::vector<Ended> ended;
+std::vector<FinishedAnswer> Decoding::step() {
+  std::vector<FinishedAnswer> ended;
   if (rows_.empty()) return ended;
   std::vector<int64_t> last;
   for (const Row& row : rows_) last.push_back(row.ids.back());

@@ -41,7 +41,7 @@ void penalise_repetition(at::Tensor& logits_v, const std::vector<int64_t>& ids, 
 /// A finished answer: ended by an end token, which is not part of it; by options.stops; after
 /// max_new_tokens or at the model's last position; or because the logits of its next token are not
 /// finite.
-struct Ended {
+struct FinishedAnswer {
   size_t key = 0;
   bool by_limit = false;      // max_new_tokens, or the last position
   bool by_end_token = false;  // it was sampled, and is not in the answer's ids
@@ -51,7 +51,7 @@ struct Ended {
 class Decoding {
  public:
   struct Prompt {
-    size_t key = 0;  // chosen by the caller, for on_token and Ended
+    size_t key = 0;  // chosen by the caller, for on_token and FinishedAnswer
     const data::Sample* sample = nullptr;
     GenerateOptions options;
   };
@@ -59,9 +59,9 @@ class Decoding {
   Decoding(family::Model& model, const data::EncodeOptions& encode, at::ScalarType compute);
   /// Processes the prompts in one pass and samples the first token of each. kInput if a prompt
   /// leaves no position for an answer; then none of them has started.
-  std::vector<Ended> begin(const std::vector<Prompt>& prompts);
+  std::vector<FinishedAnswer> begin(const std::vector<Prompt>& prompts);
   /// Decodes one more token of each open answer.
-  std::vector<Ended> step();
+  std::vector<FinishedAnswer> step();
   /// Cancels this answer, if it is open.
   void drop(size_t key);
   size_t open() const { return rows_.size(); }
@@ -78,7 +78,7 @@ class Decoding {
   /// Samples a token for each row from its logits, and returns the indices of the rows that
   /// continue.
   std::vector<int64_t> draw(std::vector<Row>& rows, at::Tensor logits_bv,
-                            std::vector<Ended>& ended) const;
+                            std::vector<FinishedAnswer>& ended) const;
   void keep(const std::vector<int64_t>& places);
   /// Finds why the logits after this row's ids are not finite, by running the row alone.
   NonFinite explain(const Row& row) const;

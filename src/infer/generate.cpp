@@ -19,8 +19,8 @@ std::vector<Generated> generate_batch(family::Model& model,
       if (options.on_token) options.on_token(key, id);
     };
   }
-  const auto end = [&](std::vector<Ended> ended) {
-    for (Ended& one : ended) answers[one.key].bad = std::move(one.bad);
+  const auto end = [&](std::vector<FinishedAnswer> ended) {
+    for (FinishedAnswer& one : ended) answers[one.key].bad = std::move(one.bad);
   };
   Decoding decoding(model, encode, compute);
   end(decoding.begin(begun));

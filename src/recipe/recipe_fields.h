@@ -241,7 +241,7 @@ template <class Visitor, class Section>
 void visit_train(Visitor& v, Section& t) {
   v.field("epochs", t.epochs, {.low = 1, .high = 1e6, .may_change = true}, "passes over the data");
   v.field("max_steps", t.max_steps, {.low = 0, .high = 1e12, .may_change = true},
-          "above 0: this many steps, whatever epochs says");
+          "above 0: this many steps, regardless of epochs");
   v.field("batch_size", t.batch_size, {.low = 1, .high = kMostInAStep},
           "samples in one forward pass");
   v.field(

@@ -41,7 +41,7 @@ void check_text(const std::string& text, const std::string& where) {
   const size_t nul = text.find('\0');
   if (nul != std::string::npos)
     bad_yaml(where, 1 + static_cast<int>(std::count(text.begin(), text.begin() + nul, '\n')),
-             "the recipe holds a NUL byte");
+             "the recipe contains a NUL byte");
   if (!is_utf8(text)) bad_yaml(where, 0, "the recipe is not valid UTF-8");
   const size_t directive = text[0] == '%' ? 0 : text.find("\n%");
   if (directive != std::string::npos) {

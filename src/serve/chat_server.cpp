@@ -45,21 +45,21 @@ struct Piece {
 
 /// Waits for the next part of an answer, with a timeout.
 Piece next_piece(Reply& reply) {
-  const Answer::News news = reply.answer->wait(std::chrono::milliseconds(250));
+  const Answer::Update update = reply.answer->wait(std::chrono::milliseconds(250));
   Piece piece;
-  for (const int64_t id : news.ids) {
+  for (const int64_t id : update.ids) {
     if (!reply.text.ended()) piece.text += reply.text.add(id);
   }
   if (reply.text.ended()) {  // the engine has no text and may have sampled more
     reply.answer->cancel();
     piece.text += reply.text.finish();
     piece.finish = "stop";
-  } else if (news.error) {
-    piece.error = news.error;
-  } else if (news.ended) {
+  } else if (update.error) {
+    piece.error = update.error;
+  } else if (update.ended) {
     piece.text += reply.text.finish();
-    piece.finish = news.by_limit ? "length" : "stop";
-    reply.end_tokens = news.by_end_token ? 1 : 0;
+    piece.finish = update.by_limit ? "length" : "stop";
+    reply.end_tokens = update.by_end_token ? 1 : 0;
   } else if (Clock::now() > reply.deadline) {
     reply.answer->cancel();
     piece.error = Error(ErrorKind::kResource, "the answer took too long");

@@ -16,29 +16,29 @@ Error as_error(const std::exception& thrown) {
 
 }  // namespace
 
-Answer::News Answer::wait(std::chrono::milliseconds time) {
+Answer::Update Answer::wait(std::chrono::milliseconds time) {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, time, [&] { return !news_.ids.empty() || news_.ended; });
-  News news = news_;
-  news_.ids.clear();
-  return news;
+  changed_.wait_for(lock, time, [&] { return !update_.ids.empty() || update_.ended; });
+  Update update = update_;
+  update_.ids.clear();
+  return update;
 }
 
 void Answer::add(int64_t id) {
   {
     const std::lock_guard lock(mutex_);
-    news_.ids.push_back(id);
+    update_.ids.push_back(id);
   }
   changed_.notify_one();
 }
 
-void Answer::end(const infer::Ended& how, std::optional<Error> error) {
+void Answer::end(const infer::FinishedAnswer& how, std::optional<Error> error) {
   {
     const std::lock_guard lock(mutex_);
-    news_.ended = true;
-    news_.by_limit = how.by_limit;
-    news_.by_end_token = how.by_end_token;
-    news_.error = std::move(error);
+    update_.ended = true;
+    update_.by_limit = how.by_limit;
+    update_.by_end_token = how.by_end_token;
+    update_.error = std::move(error);
   }
   changed_.notify_one();
 }
@@ -115,8 +115,8 @@ void Engine::begin(std::vector<Waiting> requests) {
   }
 }
 
-void Engine::end(const std::vector<infer::Ended>& ended) {
-  for (const infer::Ended& one : ended) {
+void Engine::end(const std::vector<infer::FinishedAnswer>& ended) {
+  for (const infer::FinishedAnswer& one : ended) {
     std::optional<Error> error;
     if (one.bad) {
       error = infer::non_finite_error(infer::row_text("the prompt", *one.bad, nullptr),

@@ -20,24 +20,24 @@ namespace lft::serve {
 /// The state of one answer: written by the engine, read by the thread that serves its client.
 class Answer {
  public:
-  struct News {
+  struct Update {
     std::vector<int64_t> ids;  // new ids
     bool ended = false, by_limit = false, by_end_token = false;
     std::optional<Error> error;  // the error that ended it
   };
   /// The updates since the last call, or nothing after `time`.
-  News wait(std::chrono::milliseconds time);
+  Update wait(std::chrono::milliseconds time);
   /// Cancels the answer; the engine stops it at the next token.
   void cancel() { cancelled_ = true; }
 
  private:
   friend class Engine;
   void add(int64_t id);
-  void end(const infer::Ended& how, std::optional<Error> error = {});
+  void end(const infer::FinishedAnswer& how, std::optional<Error> error = {});
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  News news_;
+  Update update_;
   std::atomic<bool> cancelled_ = false;
 };
 
@@ -68,7 +68,7 @@ class Engine {
   /// not double their positions; waits for one if no answer is open. Empty at the end.
   std::vector<Waiting> next();
   void begin(std::vector<Waiting> requests);
-  void end(const std::vector<infer::Ended>& ended);
+  void end(const std::vector<infer::FinishedAnswer>& ended);
   void drop_cancelled();
   void fail_all(const Error& error);
 

@@ -51,7 +51,7 @@ TEST_P(Worlds, ATensorOfRankZeroIsEverybodys) {
 TEST_P(Worlds, AnErrorOfOneIsTheErrorOfAll) {
   const int64_t count = GetParam(), bad = count - 1;
   std::atomic<int64_t> told = 0;
-  const ErrorInfo block{"a bad sample", "row 7\xff", "nothing", "an image", "mend it"};
+  const ErrorInfo block{"a bad sample", "row 7\xff", "nothing", "an image", "fix it"};
   run_ranks(count, [&](Ranks& ranks) {
     const auto expect = [&](const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kInput);

@@ -226,10 +226,10 @@ TEST_P(FillWeights, AFaultThatIsGoneWhenItIsLookedForIsStillOne) {
   const std::string path = files_.back().path(), bytes = read_file(path);
   // Mends the file when the second job is done, which is after the first one.
   jobs_[1].take = [&](const at::Tensor&) {
-    std::string mended = bytes;
-    mended.replace(files_.back().info("a").offset + 16000, 4, element_bytes(1.0f, DType::kF32));
+    std::string fixed = bytes;
+    fixed.replace(files_.back().info("a").offset + 16000, 4, element_bytes(1.0f, DType::kF32));
     FILE* const file = fopen(path.c_str(), "r+");
-    fwrite(mended.data(), 1, mended.size(), file);
+    fwrite(fixed.data(), 1, fixed.size(), file);
     fclose(file);
   };
   std::swap(jobs_[0], jobs_[1]);

@@ -150,9 +150,9 @@ TEST_F(Generate, AnswersJoinAndLeaveBetweenTokens) {
                                        prompt({12, 8}, false)};
   constexpr int64_t kMost = 10;
   std::vector<std::vector<int64_t>> answers(prompts.size());
-  std::vector<Ended> ended;
+  std::vector<FinishedAnswer> ended;
   Decoding decoding(model, encode, at::kFloat);
-  const auto note = [&](const std::vector<Ended>& now) {
+  const auto note = [&](const std::vector<FinishedAnswer>& now) {
     ended.insert(ended.end(), now.begin(), now.end());
   };
   const auto begin = [&](size_t key, int64_t most) {
@@ -179,7 +179,7 @@ TEST_F(Generate, AnswersJoinAndLeaveBetweenTokens) {
   EXPECT_EQ(answers[2], by_full_passes(prompts[2], kMost));
   EXPECT_EQ(answers[3], by_full_passes(prompts[3], static_cast<int64_t>(dropped_after)));
   ASSERT_EQ(ended.size(), 3u);
-  for (const Ended& one : ended) {
+  for (const FinishedAnswer& one : ended) {
     const size_t most = one.key == 1 ? 3 : kMost;
     EXPECT_EQ(one.by_limit, answers[one.key].size() == most) << one.key;
   }

@@ -39,7 +39,7 @@ TEST(YamlTree, RefusesWhatHidesAMeaning) {
   EXPECT_EQ(refusal("a: 1\n%x\n"), "line 2: directives (%) are not allowed in a recipe");
   EXPECT_EQ(refusal("? [a]\n: 1\n"), "line 1: a key must be a plain name");
   EXPECT_EQ(refusal("a:\n  - b:\n      - [c, [d]]\n"), "line 3: nested deeper than 4 levels");
-  EXPECT_EQ(refusal(std::string("a: 1\nb: \0\n", 10)), "line 2: the recipe holds a NUL byte");
+  EXPECT_EQ(refusal(std::string("a: 1\nb: \0\n", 10)), "line 2: the recipe contains a NUL byte");
   EXPECT_EQ(refusal("\xef\xbb\xbf"
                     "a: 1\n"),
             "line 1: the recipe starts with a byte-order mark: save it as plain UTF-8");

@@ -32,7 +32,7 @@ using recipe::Recipe;
 
 /// The recipe without its parts.
 Recipe core_recipe(Recipe recipe, int64_t steps) {
-  for (const OddSetting& odd : odd_settings(recipe)) odd.mend(recipe);
+  for (const OddSetting& odd : odd_settings(recipe)) odd.fix(recipe);
   recipe.output_dir += "/debug-bare";
   recipe.data.eval.clear();
   recipe::strip_to_core(recipe);
@@ -235,17 +235,17 @@ std::string part_of(const std::string& field) {
 void blame_odd_before(BareTrials& trials, const std::vector<OddSetting>& odd, double least_fall,
                       Recipe& with, BareTrial& trial) {
   for (const OddSetting& each : odd) {
-    Recipe mended = with;
-    each.mend(mended);
-    const std::vector<std::string> settings = settings_of(mended, with);
+    Recipe fixed = with;
+    each.fix(fixed);
+    const std::vector<std::string> settings = settings_of(fixed, with);
     if (settings.empty() || requested_signal() != 0) continue;
     BareTrial again{.part = trial.part};
-    trials.run(mended, again, least_fall);
+    trials.run(fixed, again, least_fall);
     if (!again.fault.empty()) continue;
     trial.fault += " once " + trial.part + " is back, and does without " + each.name;
     trial.part = part_of(each.name);
     trial.settings = settings;
-    with = mended;
+    with = fixed;
     return;
   }
 }
@@ -336,7 +336,7 @@ std::string bare_verdict(const BareReport& report) {
            "overfit, "
            "lft validate)";
   }
-  return "found      " + join(report.culprits());
+  return "found      " + join(report.causes());
 }
 
 std::string bare_advice(const BareReport& report) {
@@ -348,7 +348,7 @@ std::string bare_advice(const BareReport& report) {
     return "look at the learning rate, the model and the data: lft debug overfit, lft validate";
   }
   // The complete run is tried only if every part has passed.
-  if (report.culprits().front() == kWhole)
+  if (report.causes().front() == kWhole)
     return "lft train says it at length, with what to do about it";
   return "give these settings the value before the arrow: with it the steps were healthy";
 }
@@ -359,7 +359,7 @@ bool BareReport::healthy() const {
   return std::ranges::all_of(trials, &std::string::empty, &BareTrial::fault);
 }
 
-std::vector<std::string> BareReport::culprits() const {
+std::vector<std::string> BareReport::causes() const {
   std::vector<std::string> names;
   for (const BareTrial& trial : trials) {
     if (!trial.fault.empty()) names.push_back(trial.part);
@@ -376,7 +376,7 @@ ErrorInfo bare_error(const BareReport& report) {
   }
   const bool core = !report.trials.front().fault.empty();
   return {.what = core ? "the core of the run fails by itself"
-                       : "a part of the run brings a failure: " + join(report.culprits()),
+                       : "a part of the run brings a failure: " + join(report.causes()),
           .where = join(settings),
           .found = join(faults, "; "),
           .expected = "finite steps, trained modules that move and a loss that falls",

@@ -37,7 +37,7 @@ struct BareReport {
   std::vector<BareTrial> trials;
   int signal = 0;  // that ended it
   bool healthy() const;
-  std::vector<std::string> culprits() const;  // parts that failed
+  std::vector<std::string> causes() const;  // parts that failed
 };
 
 /// kUsage if <output_dir>/debug-bare exists. The core: FP32, no dropout, clipping, weight decay,

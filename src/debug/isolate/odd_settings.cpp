@@ -26,7 +26,7 @@ struct Kind {
   const char* name;
   bool of_adapters;
   bool (*odd)(const Recipe&);
-  void (*mend)(Recipe&);
+  void (*fix)(Recipe&);
 };
 
 const Kind kKinds[] = {
@@ -61,9 +61,9 @@ std::vector<OddSetting> odd_settings(const Recipe& asked) {
   std::vector<OddSetting> odd;
   for (const Kind& kind : kKinds) {
     if (!kind.odd(asked)) continue;
-    Recipe mended = asked;
-    kind.mend(mended);
-    odd.push_back({kind.name, join(settings_of(asked, mended)), kind.of_adapters, kind.mend});
+    Recipe fixed = asked;
+    kind.fix(fixed);
+    odd.push_back({kind.name, join(settings_of(asked, fixed)), kind.of_adapters, kind.fix});
   }
   return odd;
 }

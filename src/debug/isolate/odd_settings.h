@@ -17,7 +17,7 @@ struct OddSetting {
   std::string name;          // "optim.eps"
   std::string change;        // "optim.eps 1 -> 1e-08", from the recipe's to the usual value
   bool of_adapters = false;  // other trained parts would hide it
-  std::function<void(recipe::Recipe&)> mend;
+  std::function<void(recipe::Recipe&)> fix;
 };
 
 /// optim.eps above 1e-6, a scale of the adapters' product outside [1/16, 64], lora.dropout above

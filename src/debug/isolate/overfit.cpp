@@ -143,12 +143,12 @@ class Overfit {
   void accuse(std::optional<ForwardFault> fault) {
     if (fault) {
       report_.suspects.push_back({.name = std::move(fault->name),
-                                  .guilty = true,
+                                  .is_cause = true,
                                   .evidence = std::move(fault->evidence),
                                   .next = std::move(fault->next)});
     }
   }
-  bool found() const { return std::ranges::any_of(report_.suspects, &OverfitSuspect::guilty); }
+  bool found() const { return std::ranges::any_of(report_.suspects, &OverfitSuspect::is_cause); }
 
   /// Describes a divergence of the steps after a good start; empty: none.
   std::string blew_up() const {
@@ -171,23 +171,24 @@ class Overfit {
     const OverfitSuspect frozen = suspect_frozen(run_, bench_, evidence_);
     OverfitSuspect high;
     if (blown) high = suspect_high_lr(run_, bench_, lr_probe());
-    if (high.guilty) {  // any other finding at its end is a consequence
+    if (high.is_cause) {  // any other finding at its end is a consequence
       report_.suspects.push_back(std::move(high));
       return;
     }
     accuse(fault);
     if (fault) return;  // later checks would be meaningless
-    if (frozen.guilty) accuse(find_dead_output(run_, batch_));
+    if (frozen.is_cause) accuse(find_dead_output(run_, batch_));
     bool explained = found();
     report_.suspects.push_back(frozen);
     const OverfitSuspect reduction = suspect_reduction(run_, mean, evidence_);
     const LrProbe probe = lr_probe();
-    if (!explained && !reduction.guilty && !report_.losses.empty()) explained = look_at_settings();
+    if (!explained && !reduction.is_cause && !report_.losses.empty())
+      explained = look_at_settings();
     const bool lr = !report_.near_zero() && !report_.losses.empty() && !explained;
     if (lr && !blown) {
       // Probes would follow a gradient that is not the loss's.
       report_.suspects.push_back(
-          reduction.guilty
+          reduction.is_cause
               ? OverfitSuspect{.name = kLowLr,
                                .evidence = {"not probed: the gradient is not that of the loss, see "
                                             "below"}}
@@ -203,7 +204,7 @@ class Overfit {
     const std::vector<OverfitSuspect> suspects =
         suspect_settings(run_, asked_, batch_, step_, report_.start);
     report_.suspects.insert(report_.suspects.end(), suspects.begin(), suspects.end());
-    return std::ranges::any_of(suspects, &OverfitSuspect::guilty);
+    return std::ranges::any_of(suspects, &OverfitSuspect::is_cause);
   }
 
   LrProbe lr_probe() {
@@ -250,7 +251,7 @@ std::string from_to(const OverfitReport& report) {
 }
 
 bool has_guilty(const OverfitReport& report) {
-  return std::ranges::any_of(report.suspects, &OverfitSuspect::guilty);
+  return std::ranges::any_of(report.suspects, &OverfitSuspect::is_cause);
 }
 
 /// Advice for a non-finite value without a suspect.
@@ -275,17 +276,17 @@ std::vector<std::string> verdict(const OverfitReport& report) {
   if (report.floor > 0)
     lines.push_back("floor      " + format_number(report.floor, "%.4f") +
                     ": equal prompts of the batch have different answers");
-  std::vector<std::string> guilty;
+  std::vector<std::string> is_cause;
   for (const OverfitSuspect& suspect : report.suspects) {
-    lines.push_back((suspect.guilty ? "suspect    " : "cleared    ") + suspect.name);
+    lines.push_back((suspect.is_cause ? "suspect    " : "cleared    ") + suspect.name);
     for (const std::string& evidence : suspect.evidence)
       lines.push_back("             " + escape_text(evidence, 1000));
-    if (suspect.guilty) guilty.push_back(suspect.name);
+    if (suspect.is_cause) is_cause.push_back(suspect.name);
   }
-  lines.push_back("found      " + (guilty.empty()
+  lines.push_back("found      " + (is_cause.empty()
                                        ? "none of the suspects: more --steps, or a fault in the "
                                          "model or the labels (lft debug bare, lft preview)"
-                                       : join(guilty)));
+                                       : join(is_cause)));
   return lines;
 }
 
@@ -294,7 +295,7 @@ void write_page(const recipe::Recipe& recipe, const std::string& metrics,
                 const OverfitReport& report) {
   std::string events;
   for (const OverfitSuspect& suspect : report.suspects) {
-    if (suspect.guilty) {
+    if (suspect.is_cause) {
       events += io::json_text(io::Json({{"event", "stopped"},
                                         {"step", report.losses.size()},
                                         {"suspect", suspect.name},
@@ -336,7 +337,7 @@ ErrorInfo overfit_error(const OverfitReport& report) {
                  .next = {}};
   std::vector<std::string> names, advice;
   for (const OverfitSuspect& suspect : report.suspects) {
-    if (!suspect.guilty) continue;
+    if (!suspect.is_cause) continue;
     names.push_back(suspect.name);
     advice.push_back(suspect.next);
   }

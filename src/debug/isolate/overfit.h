@@ -20,7 +20,7 @@ struct OverfitOptions {
 
 struct OverfitSuspect {
   std::string name;  // frozen layer, learning rate too low, loss reduction, optim.eps
-  bool guilty = false;
+  bool is_cause = false;
   std::vector<std::string> evidence = {};
   std::string next = {};  // the remedy if it is the cause
 };

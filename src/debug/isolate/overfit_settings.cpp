@@ -66,22 +66,22 @@ std::vector<OverfitSuspect> suspect_settings(train::Run& run, const Recipe& aske
   if (alone) as_asked = adapters_alone(as_asked);
   Settings settings(run, batch, step);
   Recipe cured = as_asked;
-  for (const OddSetting& each : odd) each.mend(cured);
+  for (const OddSetting& each : odd) each.fix(cured);
   const double healthy = settings.settled_loss(cured);
   std::vector<OverfitSuspect> suspects;
   for (const OddSetting& one : odd) {
     if (requested_signal() != 0) break;
     Recipe with = as_asked;  // this one as requested, the others fixed
     for (const OddSetting& other : odd) {
-      if (other.name != one.name) other.mend(with);
+      if (other.name != one.name) other.fix(with);
     }
     const double settled = settings.settled_loss(with);
-    OverfitSuspect suspect{.name = one.name, .guilty = is_cured(start, settled, healthy)};
+    OverfitSuspect suspect{.name = one.name, .is_cause = is_cured(start, settled, healthy)};
     const std::string what = std::to_string(kSteps) + " steps" +
                              (alone && !asked.full.empty() ? " of the adapters alone" : "");
     suspect.evidence = {what + " as asked: " + fall_text(start, settled),
                         what + " with " + one.change + ": " + fall_text(start, healthy)};
-    if (suspect.guilty) suspect.next = "change " + one.change;
+    if (suspect.is_cause) suspect.next = "change " + one.change;
     suspects.push_back(std::move(suspect));
   }
   return suspects;

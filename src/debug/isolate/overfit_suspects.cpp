@@ -201,7 +201,7 @@ OverfitSuspect suspect_frozen(train::Run& run, const TrialRun& bench,
     if (!reasons.empty() && (module.adapter() || reasons.size() == module.members.size()))
       stuck.push_back(module.name + ": " + join(reasons, "; "));
   }
-  suspect.guilty = !stuck.empty();
+  suspect.is_cause = !stuck.empty();
   suspect.evidence.push_back(std::to_string(stuck.size()) + " of " +
                              std::to_string(modules.size()) + " trained modules are frozen");
   for (size_t i = 0; i < std::min(stuck.size(), kShownModules); ++i)
@@ -234,7 +234,7 @@ OverfitSuspect suspect_reduction(const train::Run& run, const MeanLoss& mean,
   const double along = overlap.rr > 0 ? overlap.gr * overlap.gr / overlap.rr : 0;
   const double off = overlap.gg > 0 ? std::sqrt(std::max(0.0, overlap.gg - along) / overlap.gg) : 0;
   const auto wrong = [&](double value) { return !(std::abs(value - 1) <= tolerance); };
-  suspect.guilty = wrong(ratio) || wrong(loss_ratio) || !(off <= turned);
+  suspect.is_cause = wrong(ratio) || wrong(loss_ratio) || !(off <= turned);
   suspect.evidence.push_back("loss of step 1: " + format_number(evidence.first_loss, "%.6g") +
                              "; the mean over its supervised tokens, computed independently: " +
                              format_number(mean.loss, "%.6g") + " (" +
@@ -254,14 +254,14 @@ OverfitSuspect suspect_low_lr(train::Run& run, TrialRun& bench, const LrProbe& p
   suspect.evidence.push_back("the weights moved by " + format_number(100 * moved) +
                              "% of their size (median of the tensors that began off zero)" +
                              (adam ? "; Adam's steps are " + format_number(100 * share) +
-                                         "% of the learning rate beside its eps"
+                                         "% of the learning rate because of its eps"
                                    : ""));
   bench.reset();
   double lr = run.optimizer.groups().front().lr, factor = 1;
   if (lr == 0) {
     suspect.evidence.push_back("the learning rate is 0");
     suspect.next = "set optim.lr above 0";
-    suspect.guilty = true;
+    suspect.is_cause = true;
     return suspect;
   }
   tell_probe(suspect, probe, lr, probe.lowest);
@@ -281,8 +281,8 @@ OverfitSuspect suspect_low_lr(train::Run& run, TrialRun& bench, const LrProbe& p
     }
     if (best < probe.near_zero_below) break;
   }
-  suspect.guilty = best_lr > lr && share >= 0.1 && further(probe, best);
-  if (suspect.guilty)
+  suspect.is_cause = best_lr > lr && share >= 0.1 && further(probe, best);
+  if (suspect.is_cause)
     suspect.evidence.push_back(suspect.next = "try optim.lr=" + format_number(best_lr));
   if (best_lr > lr && share < 0.1)
     suspect.evidence.push_back(
@@ -299,10 +299,10 @@ OverfitSuspect suspect_high_lr(train::Run& run, TrialRun& bench, const LrProbe& 
   for (const double factor : {0.1, 0.01, 0.001}) {
     const ProbedSteps probed = probe_at(run, bench, probe, factor);
     tell_probe(suspect, probe, lr * factor, probed.lowest);
-    suspect.guilty = probe.blew_up.empty()
-                         ? further(probe, probed.lowest)
-                         : probed.finite && probe.start - probed.lowest > kSomeFall * probe.start;
-    if (!suspect.guilty) continue;
+    suspect.is_cause = probe.blew_up.empty()
+                           ? further(probe, probed.lowest)
+                           : probed.finite && probe.start - probed.lowest > kSomeFall * probe.start;
+    if (!suspect.is_cause) continue;
     suspect.evidence.push_back(suspect.next = "try optim.lr=" + format_number(lr * factor));
     break;
   }

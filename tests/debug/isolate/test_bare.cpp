@@ -103,7 +103,7 @@ TEST_F(BareTest, APrecisionThatOverflowsIsNamedAndTheRestTriedWithoutIt) {
   recipe.model.base_dtype = "fp32";
   recipe.precision.compute = "fp16";
   const BareReport report = go(recipe);
-  EXPECT_EQ(report.culprits(), std::vector<std::string>{"precision"}) << text();
+  EXPECT_EQ(report.causes(), std::vector<std::string>{"precision"}) << text();
   EXPECT_EQ(trial(report, "precision").fault, "step 1: the loss is not finite");
   EXPECT_EQ(trial(report, "dropout").fault, "");
   EXPECT_EQ(lines_.back(), "found      precision");
@@ -114,7 +114,7 @@ TEST_F(BareTest, AClippingThatLeavesNothingIsNamed) {
   Recipe recipe = full_recipe();
   recipe.optim.clip_grad_norm = 1e-14;  // far below Adam's eps
   const BareReport report = go(recipe);
-  EXPECT_EQ(report.culprits(), std::vector<std::string>{"clipping"}) << text();
+  EXPECT_EQ(report.causes(), std::vector<std::string>{"clipping"}) << text();
 }
 
 TEST_F(BareTest, ADropoutThatLeavesNothingIsNamed) {
@@ -122,7 +122,7 @@ TEST_F(BareTest, ADropoutThatLeavesNothingIsNamed) {
   recipe.full.clear();
   recipe.lora.dropout = 0.9999;
   const BareReport report = go(recipe);
-  EXPECT_EQ(report.culprits(), std::vector<std::string>{"dropout"}) << text();
+  EXPECT_EQ(report.causes(), std::vector<std::string>{"dropout"}) << text();
 }
 
 struct PlantedPart {
@@ -142,7 +142,7 @@ TEST_P(BareParts, AFaultThatComesWithAPartIsThatParts) {
             }
           }};
   const BareReport report = go(full_recipe(), hooks);
-  EXPECT_EQ(report.culprits(), std::vector<std::string>{GetParam().name}) << text();
+  EXPECT_EQ(report.causes(), std::vector<std::string>{GetParam().name}) << text();
   EXPECT_NE(trial(report, GetParam().name).fault.find("the loss does not fall"), std::string::npos)
       << text();
 }
@@ -175,7 +175,7 @@ TEST_F(BareTest, AnOddSettingIsNamedWhereItHarmsWithAnotherPartOnly) {
                         "output_dir=" + run_.dir().file("out"), "train.batch_size=8", setting});
   };
   const BareReport harmed = go(with("optim.eps=1"));
-  EXPECT_EQ(harmed.culprits(), std::vector<std::string>{"eps of the optimizer"}) << text();
+  EXPECT_EQ(harmed.causes(), std::vector<std::string>{"eps of the optimizer"}) << text();
   const BareReport slower = go(with("lora.dropout=0.99"));
   EXPECT_NE(text().find("lora.dropout 0.0 -> 0.99 is unusual: without it the loss falls"),
             std::string::npos)
@@ -187,7 +187,7 @@ TEST_F(BareTest, ACoreThatFailsIsNoPartsFault) {
   Recipe recipe = full_recipe();
   recipe.optim.lr = 1e-9;
   const BareReport slow = go(recipe);
-  EXPECT_EQ(slow.culprits(), std::vector<std::string>{"core"}) << text();
+  EXPECT_EQ(slow.causes(), std::vector<std::string>{"core"}) << text();
   EXPECT_NE(slow.trials.front().fault.find("the loss hardly falls"), std::string::npos) << text();
   EXPECT_EQ(parts(slow), (std::vector<std::string>{"core", "learning rate"})) << text();
   EXPECT_NE(lines_.back().find("learning rate too low"), std::string::npos) << text();
@@ -216,7 +216,7 @@ TEST_F(BareTest, AFaultInWhatOnlyTrainDoesIsItsOwn) {
   };
   Recipe recipe = run_.recipe("out");  // the core, clipping, schedule, dropout, lft train
   const BareReport report = go(recipe, {.built = {}, .gradients_ready = spoil});
-  EXPECT_EQ(report.culprits(), std::vector<std::string>{"lft train"}) << text();
+  EXPECT_EQ(report.causes(), std::vector<std::string>{"lft train"}) << text();
   EXPECT_NE(report.trials.back().fault.find("a gradient is not finite"), std::string::npos)
       << text();
   EXPECT_FALSE(fs::exists(run_.dir().file("out")));

@@ -40,10 +40,10 @@ class OverfitTest : public ::testing::Test {
                             .hooks = hooks});
   }
   std::string text() const { return join(lines_, "\n"); }
-  static std::vector<std::string> guilty(const OverfitReport& report) {
+  static std::vector<std::string> is_cause(const OverfitReport& report) {
     std::vector<std::string> names;
     for (const OverfitSuspect& suspect : report.suspects) {
-      if (suspect.guilty) names.push_back(suspect.name);
+      if (suspect.is_cause) names.push_back(suspect.name);
     }
     return names;
   }
@@ -72,7 +72,7 @@ TEST_F(OverfitTest, AHealthyRunLearnsTheBatchAndLeavesOnePage) {
   recipe.train.grad_accum = 3;
   const OverfitReport report = go(recipe);
   EXPECT_TRUE(report.healthy()) << text();
-  EXPECT_EQ(guilty(report), std::vector<std::string>{});
+  EXPECT_EQ(is_cause(report), std::vector<std::string>{});
   EXPECT_EQ(report.samples.size(), 8u);
   EXPECT_EQ(report.losses.size(), 200u);
   EXPECT_EQ(report.floor, 0);
@@ -146,14 +146,14 @@ TEST_F(OverfitTest, ATinyLearningRateIsNamedWithOneThatWorks) {
   Recipe recipe = adapters("out");
   recipe.optim.lr = 1e-9;
   const OverfitReport report = go(recipe, {}, 60);
-  EXPECT_EQ(guilty(report), std::vector<std::string>{"learning rate too low"}) << text();
+  EXPECT_EQ(is_cause(report), std::vector<std::string>{"learning rate too low"}) << text();
   const std::string found = evidence(report, "learning rate too low");
   EXPECT_NE(found.find("50 steps at 1e-09: loss"), std::string::npos) << text();
   EXPECT_NE(found.find("try optim.lr=0.01"), std::string::npos) << text();
   EXPECT_TRUE(lines_.back().starts_with("found      learning rate too low")) << text();
   recipe.optim.lr = 0;
   recipe.output_dir += "-0";
-  EXPECT_EQ(guilty(go(recipe, {}, 20)), std::vector<std::string>{"learning rate too low"})
+  EXPECT_EQ(is_cause(go(recipe, {}, 20)), std::vector<std::string>{"learning rate too low"})
       << text();
 }
 
@@ -161,7 +161,7 @@ TEST_F(OverfitTest, AHugeLearningRateIsNamedWhereTheThreeAreCleared) {
   Recipe recipe = adapters("out");
   recipe.optim.lr = 10;  // at 1 the loss falls on some processors, as the products round there
   const OverfitReport report = go(recipe, {}, 60);
-  EXPECT_EQ(guilty(report), std::vector<std::string>{"learning rate too high"}) << text();
+  EXPECT_EQ(is_cause(report), std::vector<std::string>{"learning rate too high"}) << text();
 }
 
 GradientHook scale_gradients(double factor) {
@@ -178,7 +178,7 @@ TEST_F(OverfitTest, AWrongReductionIsNamedWithItsFactor) {
     const OverfitReport report = go(adapters("out" + std::to_string(factor)),
                                     {.built = {}, .gradients_ready = scale_gradients(factor)}, 100);
     EXPECT_FALSE(report.healthy());
-    EXPECT_EQ(guilty(report), std::vector<std::string>{"loss reduction"}) << text();
+    EXPECT_EQ(is_cause(report), std::vector<std::string>{"loss reduction"}) << text();
     char times[32];
     std::snprintf(times, sizeof times, ", %.4g times the mean's", factor);
     EXPECT_NE(evidence(report, "loss reduction").find(times), std::string::npos) << text();
@@ -190,7 +190,7 @@ TEST_F(OverfitTest, AGradientThatIsWrongInOnePlaceOnlyIsAReductionOfTheWrongToke
     slot_of(optimizer, std::string(kUp) + ".lora_B.weight").param.tensor.mutable_grad().mul_(-1);
   };
   const OverfitReport report = go(run_.recipe("out"), {.built = {}, .gradients_ready = skew}, 20);
-  EXPECT_TRUE(guilty(report).back() == "loss reduction") << text();
+  EXPECT_TRUE(is_cause(report).back() == "loss reduction") << text();
 }
 
 /// What is unusual and learns all the same is not accused.
@@ -213,7 +213,7 @@ TEST_F(OverfitTest, HealthyVariantsAreNotAccused) {
     Recipe recipe = run_.recipe(name);
     change(recipe);
     const OverfitReport report = go(recipe, {}, 60);
-    EXPECT_EQ(guilty(report), std::vector<std::string>{}) << name << "\n" << text();
+    EXPECT_EQ(is_cause(report), std::vector<std::string>{}) << name << "\n" << text();
   }
 }
 
@@ -222,7 +222,7 @@ TEST_F(OverfitTest, OfTwoSettingsEachIsNamed) {
   recipe.optim.eps = 10;
   recipe.lora.alpha = 1e-6;
   const OverfitReport report = go(recipe, {}, 20);
-  EXPECT_EQ(guilty(report), (std::vector<std::string>{"optim.eps", "lora.alpha"})) << text();
+  EXPECT_EQ(is_cause(report), (std::vector<std::string>{"optim.eps", "lora.alpha"})) << text();
 }
 
 TEST_F(OverfitTest, ANonFiniteStepEndsIt) {
@@ -252,7 +252,7 @@ TEST_F(OverfitTest, ARateWhoseStepsEndInNoFiniteValueIsNamedThoughTheLossFellFir
   const OverfitReport report = go(recipe, {.built = {}, .gradients_ready = overflow});
   EXPECT_NE(report.stopped.find("a gradient is not finite"), std::string::npos) << text();
   EXPECT_LT(report.lowest, report.start) << text();
-  EXPECT_EQ(guilty(report), std::vector<std::string>{"learning rate too high"}) << text();
+  EXPECT_EQ(is_cause(report), std::vector<std::string>{"learning rate too high"}) << text();
   EXPECT_NE(evidence(report, "learning rate too high").find("it ended so: step "),
             std::string::npos)
       << text();
@@ -275,7 +275,7 @@ TEST_F(OverfitTest, NothingWithAGradientIsNoCrash) {
     for (Slot& slot : run.optimizer.slots()) slot.param.tensor.set_requires_grad(false);
   }};
   const OverfitReport report = go(run_.recipe("out"), all_frozen, 10);
-  EXPECT_EQ(guilty(report).front(), "frozen layer") << text();
+  EXPECT_EQ(is_cause(report).front(), "frozen layer") << text();
   EXPECT_NE(evidence(report, "frozen layer").find("16 of 16"), std::string::npos) << text();
   EXPECT_NE(report.stopped, "");
 }
