@@ -1,5 +1,5 @@
-// NEFTune's noise by its closed form: bounds, mean and variance; the same bits for the same place
-// in the run; none in evaluation and none on images.
+// NEFTune's noise by its closed form: bounds, mean and variance; the same bits for the same
+// position in the run; none in evaluation and none on images.
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 

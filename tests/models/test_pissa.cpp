@@ -1,5 +1,5 @@
-// PiSSA: what it begins with, against a decomposition in double, and what it is
-// saved as.
+// PiSSA: its initialisation, against a decomposition in double, and its
+// saved form.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 

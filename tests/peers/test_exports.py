@@ -1,4 +1,4 @@
-"""What lft export writes for PEFT and for servers is what base and adapter were,
+"""The output of lft export for PEFT and for servers equals base and adapter,
 as PEFT computes it."""
 
 import json

@@ -1,4 +1,4 @@
-"""lft serve: clients that people use get the answers of the plain request."""
+"""lft serve: common clients receive the answers of the plain request."""
 
 import asyncio
 import sys

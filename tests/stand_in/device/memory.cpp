@@ -14,7 +14,7 @@
 namespace lft::test::stand_in {
 namespace {
 
-constexpr size_t kRegion = size_t{1} << 36;  // of addresses; memory only where it is touched
+constexpr size_t kRegion = size_t{1} << 36;  // of addresses; memory is committed on first use
 constexpr size_t kGrain = 512;               // blocks are multiples of it, as CUDA's are
 constexpr size_t kPage = 4096;
 
@@ -101,7 +101,7 @@ void* take_block(int64_t pool, size_t bytes) {
       block = r.base + r.top;
       r.top += bytes;
       r.protect(PROT_READ | PROT_WRITE);
-      std::memset(block, 0xAB, bytes);  // no zeros: those of a GPU are not zeros either
+      std::memset(block, 0xAB, bytes);  // not zeros, as on a GPU
     }
     ++r.use.taken_from_device;
     r.use.reserved += static_cast<int64_t>(bytes);

@@ -1,5 +1,5 @@
-// Norms of the layers' outputs: the right numbers, once each, from the step itself, and no bit of
-// the run moved by looking.
+// Norms of the layers' outputs: the right numbers, once each, from the step itself, without
+// changing a bit of the run.
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ namespace {
 
 using test::events;
 
-/// Every output, kept as it was.
+/// Every output, as a copy.
 struct KeepOutputs : CallObserver {
   void after(const std::string& path, const torch::nn::Module& module,
              const std::vector<at::Tensor>& outputs) override {
