@@ -21,7 +21,7 @@ namespace {
 std::atomic<bool> dies_in_a_gather = false;
 }  // namespace
 
-/// Replaces the system function: the process may read half of the shared memory and die.
+/// Replaces the system function: it may read half of the requested bytes and kill the process.
 extern "C" ssize_t pread(int fd, void* to, size_t bytes, off_t from) {
   char path[64] = "";
   if (dies_in_a_gather &&
@@ -351,7 +351,7 @@ TEST(SharedRuns, ThreeProcessesTrainTheSameUpToRounding) {
   }
 }
 
-/// Earlier learning is kept, as in one process.
+/// Steps before the failure are saved, as in one process.
 TEST(SharedRuns, ASampleThatOneCannotReadEndsAllWithItsBlock) {
   for (const auto& [count, rank] : ends()) {
     const TinyRun run(/*rows=*/22);
@@ -393,7 +393,7 @@ TEST(SharedRuns, ADiskThatIsFullEndsAllWithOneBlock) {
   }
 }
 
-/// The others continue to read what it held, save, and name it.
+/// The others can still read its part of the shared memory; they save and name it.
 TEST(SharedRuns, AProcessThatIsKilledInTheMidstOfAGatherIsNamed) {
   const TinyRun run(/*rows=*/22);
   for (const auto& [count, rank] : {std::pair<int64_t, int64_t>{2, 1}, {4, 0}}) {

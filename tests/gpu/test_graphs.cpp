@@ -123,7 +123,7 @@ TEST_P(Graphs, APassThatIsNotFiniteIsNoReasonToGiveUp) {
   EXPECT_FALSE(mentions(notes, "continuing without"));
 }
 
-/// Its pool would contain the blocks of both, since a small one's blocks are useless for a large
+/// Its pool would contain the blocks of both, since small blocks are useless for a large one.
 TEST_P(Graphs, ALargerBodyThanAllBeforeStartsOver) {
   GraphCache graphs(device(), /*exact=*/true);
   const at::Tensor small = at::zeros({1000}, at::TensorOptions().device(device())),

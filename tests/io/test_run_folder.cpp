@@ -1,4 +1,4 @@
-// A run folder given where a file or folder inside it is expected.
+// A run folder given instead of the adapter, model or incident folder inside it.
 #include <gtest/gtest.h>
 
 #include "src/io/run_folder.h"

@@ -8,7 +8,7 @@ namespace {
 
 family::ModelConfig parse(const Json& json) { return llava::parse_llava(json, "config.json"); }
 
-TEST(Config, OnlyLlavaMeansThe7bModel) {  // fields of transformers.family::ModelConfig()
+TEST(Config, OnlyLlavaMeansThe7bModel) {  // the defaults of transformers.LlavaConfig()
   const family::ModelConfig c = parse({{"model_type", "llava"}});
   EXPECT_EQ(c.text.hidden, 4096);
   EXPECT_EQ(c.text.intermediate, 11008);

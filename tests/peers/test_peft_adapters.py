@@ -126,8 +126,8 @@ REFUSED = {
 
 
 def foretells(peft, model_dir, adapter, unread=False):
-    """lft export --check reports a problem where vLLM refuses the adapter or omits LoRA
-    of the supported towers, and where lft does not read it."""
+    """lft export --check reports a problem where vLLM refuses the adapter or accepts it without
+    the LoRA of the towers, and where lft does not read it."""
     try:
         vllm_updates(adapter, peft, rank=16)
         listed = unread or any(

@@ -193,7 +193,7 @@ ORDERS = {
 
 @pytest.mark.parametrize("name", ORDERS)
 def test_any_order_is_asked_as_transformers_template_asks(server, family_dir, name):  # noqa: F811
-    """Ids of the prompt, from their count, and the greedy answer with its tokens."""
+    """The number of prompt ids, and the greedy answer with its tokens."""
     path = family_dir("qwen3_gqa")
     tokenizer = AutoTokenizer.from_pretrained(path)
     text = tokenizer.apply_chat_template(ORDERS[name], tokenize=False, add_generation_prompt=True)

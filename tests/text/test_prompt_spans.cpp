@@ -81,7 +81,7 @@ TEST(Prompt, WhatTheTemplateMarksIsSupervised) {
 }
 
 TEST(Prompt, PlaceholdersInARowsWordsAreNoImages) {
-  // A template that prints texts writes an apparent placeholder where there is no image.
+  // A template that prints texts can print a literal placeholder where there is no image.
   const auto plain = chat("{% for m in messages %}{{ m.role }} {{ m.content }}</s>{% endfor %}");
   Conversation words = talk({{"Q", "one"}});
   words.messages[1].text = "an <image> is";

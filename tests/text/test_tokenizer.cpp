@@ -101,7 +101,7 @@ TEST(Tokenizer, ATokenHoldsTheSpaceBeforeIt) {
   EXPECT_EQ(tokens[2].end, 7u);
 }
 
-TEST(Tokenizer, APrefixPutInBelongsToTheCharacterBehindIt) {  // as the offsets of the tokenizers
+TEST(Tokenizer, APrefixPutInBelongsToTheCharacterBehindIt) {  // like the offsets of the tokenizers
                                                               // library
   for (const char* name :
        {"llama_legacy", "llama_legacy_model", "metaspace_always", "model_only"}) {

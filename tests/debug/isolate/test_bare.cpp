@@ -33,7 +33,7 @@ class BareTest : public ::testing::Test {
     }
     throw std::out_of_range(part);
   }
-  /// Every part can be restored.
+  /// A recipe with every optional part.
   Recipe full_recipe() const {
     Recipe recipe = run_.recipe("out");
     recipe.precision.compute = "bf16";

@@ -76,7 +76,7 @@ TEST(ShardedBlocks, AreGatheredOneAheadAndFreedAfterTheirTurn) {
   EXPECT_EQ(gathered(up), kBlocks);
   EXPECT_EQ(gathered(down), kBlocks - 2);
   EXPECT_EQ(gathered(up), kBlocks - 2);
-  EXPECT_EQ(gathered(up), kBlocks);  // in the order of answer tokens
+  EXPECT_EQ(gathered(up), kBlocks);  // as when generating tokens
   const auto jump = [&] {
     for (const int64_t block : {2, 0, 4}) visit(block);
   };

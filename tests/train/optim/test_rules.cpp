@@ -1,4 +1,4 @@
-// Requirements that every rule of optim.name meets for the optimizer, the recipe and the memory
+// Requirements on every rule of optim.name from the optimizer, the recipe and the memory plan.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>

@@ -44,7 +44,7 @@ void expect_same(const Recipe& run, const Recipe& whole) {
   EXPECT_EQ(adapter_bytes(run), adapter_bytes(whole)) << run.output_dir;
 }
 
-/// The measured losses of a run of ten steps: the index of the lowest.
+/// The step with the lowest of the losses, from 1.
 int64_t lowest_step(const std::vector<double>& losses) {
   return std::ranges::min_element(losses) - losses.begin() + 1;
 }
