@@ -25,8 +25,8 @@ from test_families import (  # noqa: F401, the fixtures
 )
 from tools import lft, write_notes
 
-TEXT, IMAGE = 1e-2, 2e-2  # llama.cpp supports only windows of 112 pixels.
-# llama.cpp has windows of 112 pixels only.
+TEXT, IMAGE = 1e-2, 2e-2  # nats
+# llama.cpp supports only windows of 112 pixels.
 families.SPECS["qwen25_window"] = families.SPECS["qwen25_gqa"] | dict(
     vision=families.SPECS["qwen25_gqa"]["vision"] | dict(window_size=112)
 )
