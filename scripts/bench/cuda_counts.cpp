@@ -27,7 +27,7 @@ enum Kind : uint8_t {
 constexpr const char* kNames[kKinds] = {
     "",     "other", "launches",   "graph_launches", "copies", "blocking_copies",
     "sets", "waits", "allocations"};
-constexpr size_t kMostCalls = 2048;  // of a domain
+constexpr size_t kMostCalls = 2048;  // per domain
 
 std::array<std::atomic<int64_t>, kKinds> counts;
 std::atomic<int64_t> waited_ns, called_ns;  // in kWait and kBlockingCopy, in all others
@@ -49,7 +49,7 @@ Kind kind_of(const char* name) {
   if (has(name, "GraphLaunch")) return kGraphLaunch;
   if (has(name, "LaunchKernel") || has(name, "LaunchCooperativeKernel") || has(name, "cuLaunch"))
     return kLaunch;
-  if (has(name, "Synchronize")) return kWait;  // of a stream, an event, the context, the device
+  if (has(name, "Synchronize")) return kWait;  // for a stream, an event, the context, the device
   if (has(name, "Memcpy")) return has(name, "Async") ? kCopy : kBlockingCopy;
   if (has(name, "Memset")) return kSet;
   if (has(name, "cuMemAlloc") || has(name, "cuMemFree") || has(name, "cudaMalloc") ||

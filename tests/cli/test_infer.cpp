@@ -66,7 +66,7 @@ Ran chat(const TinyRun& run, const std::string& typed) {
 }
 
 TEST(Generate, AChatBeginsAnew) {
-  const TinyRun run;  // of 512 positions
+  const TinyRun run;  // with 512 positions
   const std::string question(300, 'a');
   EXPECT_EQ(chat(run, question + "\n" + question + "\n").code, 3);
   const Ran cleared = chat(run, question + "\n/clear\n" + question + "\n");

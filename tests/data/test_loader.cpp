@@ -176,7 +176,7 @@ TEST(EpochOrder, GroupsByLengthWithoutHoldingAnOrder) {
     options.blocks = blocks;
     const std::vector<int64_t> order = places(options, 4001, /*most_held=*/0);
     EXPECT_TRUE(is_permutation_of_all(order));
-    int64_t spread = 0;  // of lengths within a batch; for random ones the mean is 300
+    int64_t spread = 0;  // lengths within a batch; for random ones the mean is 300
     for (size_t i = 0; i + 4 <= order.size(); i += 4) {
       const auto at = [&](size_t k) { return (*lengths)[static_cast<size_t>(order[i + k])]; };
       spread += std::max({at(0), at(1), at(2), at(3)}) - std::min({at(0), at(1), at(2), at(3)});

@@ -119,7 +119,7 @@ TEST(Mixtures, AnOrderMixesItsSources) {
   const std::vector<int64_t> order = order_of(options, 1000, 0);
   const auto first =
       std::count_if(order.begin(), order.begin() + 100, [](int64_t i) { return i < 500; });
-  EXPECT_GT(first, 30);  // of a hypergeometric 50, minus six deviations of 4.7 is 22
+  EXPECT_GT(first, 30);  // hypergeometric: mean 50, and 22 is six deviations of 4.7 lower
   EXPECT_LT(first, 70);
   EpochOrder alone(options, 1000, 0);
   EXPECT_EQ(alone.at(777), order[777]);

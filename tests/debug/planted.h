@@ -20,10 +20,10 @@ struct Told {
 };
 
 struct PlantedBug {
-  std::string name;     // of the test
+  std::string name;     // test name
   std::string planted;  // how and where
   std::string command;  // the command
-  int code = 0;         // its exit code
+  int code = 0;         // expected exit code
   std::vector<std::string>
       says;  // all occur in its output; the first does not occur in the output without the bug
   std::function<Told(bool planted)> run;

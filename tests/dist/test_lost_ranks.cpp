@@ -176,7 +176,7 @@ TEST_F(LostRanks, ASignalToOneSavesOnceAndAllAreToBeQueuedAgain) {
     EXPECT_EQ(blocks(recipe), 0) << errors(recipe);
     const auto done = static_cast<int64_t>(steps_of(recipe));
     EXPECT_EQ(newest(recipe), done) << blow.name();
-    EXPECT_EQ(events(recipe.output_dir, "checkpoint").size(), 2u);  // and step 0
+    EXPECT_EQ(events(recipe.output_dir, "checkpoint").size(), 2u);  // including step 0
   });
   expect_resumes(recipe(blows[2].name()));
 }

@@ -147,7 +147,7 @@ TEST_P(SharedRun, HasTheBitsOfOneProcess) {
   if (packed) one.train.batch_size = 3;
   if (GetParam() == "sharded_nf4") one.model.base_dtype = "nf4", one.precision.compute = "bf16";
   if (GetParam() == "sharded") one.train.activation_checkpointing = "every-2";
-  if (GetParam().starts_with("sharded")) {  // of four layers
+  if (GetParam().starts_with("sharded")) {  // a model with four layers
     one.model.path = LFT_SOURCE_DIR "/recipes/quickstart/model";
     one.train.max_steps = 4;
     one.train.eval_every_steps = 2;
@@ -359,7 +359,7 @@ TEST(SharedRuns, ASampleThatOneCannotReadEndsAllWithItsBlock) {
     recipe.data.shuffle = false;
     recipe.train.worst_first = false;
     without_eval(recipe);
-    const std::string bad = rank == 0 ? "red12.bmp" : "red15.bmp";  // of step 4
+    const std::string bad = rank == 0 ? "red12.bmp" : "red15.bmp";  // used in step 4
     cut_image(run, bad);
     EXPECT_EQ(run_processes(recipe, count), std::vector<int>(static_cast<size_t>(count), 3));
     EXPECT_EQ(error_blocks(recipe, count), 1) << said_by(recipe, 0) << said_by(recipe, rank);

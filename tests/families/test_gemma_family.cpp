@@ -103,7 +103,7 @@ TEST(GemmaFamily, ConfigsThatCannotBeAreRefusedByField) {
     json[Json::json_pointer(pointer)] = value;
     return refused(json);
   };
-  for (const int64_t positions : {0, 2, 9, 25})  // of 4 x 4 patches
+  for (const int64_t positions : {0, 2, 9, 25})  // positions of 4 x 4 patches
     EXPECT_NE(with("/mm_tokens_per_image", positions).find("mm_tokens_per_image"),
               std::string::npos)
         << positions;

@@ -207,7 +207,7 @@ class Shim {
   char* counter_ = nullptr;
   std::error_code ignored_;
   std::map<std::string, uint64_t>
-      durable_;  // of the files that were opened for writing: bytes that a power cut leaves
+      durable_;  // per file opened for writing, the bytes that remain after a power cut
   std::vector<NameChange> changes_;  // in order
 };
 

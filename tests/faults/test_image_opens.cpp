@@ -32,7 +32,7 @@ class ImageOpens : public ::testing::Test {
     static const std::string missing = unwatchable();
     if (!missing.empty()) GTEST_SKIP() << "not watched: " << missing;
     dir_.write("small.bmp", bmp(5, 4, 1));
-    dir_.write("large.bmp", bmp(300, 200, 2));  // its header ends long before the end of the file
+    dir_.write("large.bmp", bmp(300, 200, 2));  // the header ends long before the file does
     const Json row = {
         {"id", "r"},
         {"image", {"small.bmp", "large.bmp"}},

@@ -31,7 +31,7 @@ TEST_F(Signals, AtRandomMomentsSaveOnceAndResumeToTheSameRun) {
     const int code = child->wait();
     const std::vector<CheckpointStatus> checkpoints =
         list_checkpoints(out.output_dir + "/checkpoints", /*verify=*/true);
-    if (code == 0) continue;     // it had already finished
+    if (code == 0) continue;     // the run had already finished
     if (code == 128 + number) {  // before main installed its signal handlers
       EXPECT_FALSE(fs::exists(out.output_dir));
       continue;
@@ -100,7 +100,7 @@ TEST_F(Signals, TwoRunsInOneDirectory) {
   const std::unique_ptr<Child> first = start(out, false);
   ASSERT_TRUE(
       first->wait_until([&] { return fs::exists(out.output_dir + "/checkpoints/step-4"); }));
-  first->signal(SIGSTOP);  // it keeps its lock while the others try
+  first->signal(SIGSTOP);  // a stopped run keeps its lock
   Recipe other = out;
   for (const bool resume : {true, false}) {
     const std::string file = out.output_dir + ".yaml";

@@ -61,7 +61,7 @@ def test_it_travels_with_the_repositorys_files(packed):
     )
     assert not (
         packed / "shards"
-    ).exists()  # it is transferred compressed and unpacked at the destination
+    ).exists()  # it is transferred compressed, and unpacked at its destination
     assert (
         re.fullmatch(r"[0-9a-f]{7,}\n", (packed / "commit").read_text())
         and (packed / "torch").read_text() == "2.11.0\n"

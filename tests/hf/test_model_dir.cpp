@@ -325,7 +325,7 @@ TEST(ReadBuffers, MemoryOfWhatIsHeldIsNotUsedAgain) {
   EXPECT_NE(buffers.take(50, at::kFloat).const_data_ptr(), place);
   first.reset();
   EXPECT_EQ(buffers.take(80, at::kFloat).const_data_ptr(), place);
-  EXPECT_EQ(buffers.take(80, at::kHalf).numel(), 80);  // of another kind: different memory
+  EXPECT_EQ(buffers.take(80, at::kHalf).numel(), 80);  // another kind uses other memory
   EXPECT_EQ(buffers.take(100, at::kFloat).scalar_type(), at::kFloat);
 }
 

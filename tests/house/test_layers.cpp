@@ -158,7 +158,7 @@ TEST(Layers, OnlyTheFilesOfCudaAskForCuda) {
   const std::vector<std::string> of_cuda = {
       "models/ops/attention/cudnn_attention.cpp",  // cuDNN is CUDA's
       "models/ops/weight/fp8.cpp",         // compute capability, for LibTorch's FP8 products
-      "src/dist/nccl.cpp",                 // which devices communicate by NCCL
+      "src/dist/nccl.cpp",                 // devices that communicate by NCCL
       "src/dist/nccl_module/module.cpp",   // memory shared between processes
       "src/train/machine/cuda_graph.cpp",  // graphs and their memory
       "src/train/machine/device.cpp",      // loads LibTorch's CUDA library, queries the driver

@@ -21,7 +21,7 @@ using namespace lft::family;
 using namespace lft::text;
 namespace {
 
-constexpr int64_t kZ = 3 + 'z';  // its id (tiny_run.h)
+constexpr int64_t kZ = 3 + 'z';  // token id (tiny_run.h)
 
 nlohmann::json row(const std::string& id, const std::string& question,
                    const std::string& answer = "red") {

@@ -21,7 +21,7 @@ struct Rates {
 struct Ask {
   AdamWArgs args;
   GradControl control;
-  std::vector<Rates> rates;  // by tensor, repeated
+  std::vector<Rates> rates;  // per tensor, repeated cyclically
   bool shadows = false;      // every four arrays are followed by a copy of the first
 };
 

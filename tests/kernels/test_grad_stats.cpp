@@ -169,7 +169,7 @@ TEST(GradStatsRef, UnscalesInPlaceRoundingToTheType) {
   EXPECT_EQ(arena.values(f16),
             (std::vector<float>{
                 0x1p-6f, 0, 0}));  // half of 2^-24 and less becomes the even 0: 2^-26, 1.5 * 2^-26
-  EXPECT_EQ(result.squares[f16], 0x1p-12);  // of the stored values
+  EXPECT_EQ(result.squares[f16], 0x1p-12);  // sum over the stored values
 }
 
 TEST(GradStatsRef, AnUnscaleThatOverflowsIsBad) {

@@ -49,7 +49,7 @@ std::vector<float> normal(int64_t count, uint32_t seed, float sigma) {
 /// side between 1 - offset and one half, over the largest (QLoRA, appendix E; offset 0.9677083 as
 /// in its code).
 TEST(Nf4, TheValuesAreNormalQuantiles) {
-  const auto quantile = [](double p) {  // by bisection of the distribution function
+  const auto quantile = [](double p) {  // bisection of the distribution function
     double low = -10, high = 10;
     for (int i = 0; i < 200; ++i) {
       const double middle = (low + high) / 2;

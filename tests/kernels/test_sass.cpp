@@ -136,7 +136,7 @@ TEST(KernelSass, EveryKernelMoves128BitsAtATimeInEveryType) {
   }
   const std::vector<Found> all = disassembled();
   ASSERT_FALSE(all.empty()) << LFT_CUOBJDUMP << " shows no kernel of " << LFT_KERNELS_FILE;
-  std::map<std::string, std::set<std::string>> arguments;  // by architecture and kernel
+  std::map<std::string, std::set<std::string>> arguments;  // per architecture and kernel
   for (const Found& found : all) {
     const std::string where = found.kernel + found.arguments + " on " + found.architecture;
     const Expected* row = row_of(found.kernel);

@@ -18,7 +18,7 @@ struct ShardPool {
   std::vector<at::Tensor> parts;
   std::atomic<int64_t> reads = 0;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> filled;  // the memory of whole blocks
-  std::mutex mutex;                                               // of `filled`
+  std::mutex mutex;                                               // protects `filled`
   bool watched = false;
 
   /// Blocks that are present now.

@@ -38,7 +38,7 @@ TEST(EmbeddingNoise, IsUniformWithinTheBoundOfItsSequence) {
     const double most = 5 / std::sqrt(length * kHidden), count = kWidth * kHidden;
     const at::Tensor of_row = noise[row].to(at::kDouble);
     EXPECT_LE(of_row.abs().max().item<double>(), most);
-    EXPECT_GT(of_row.abs().max().item<double>(), 0.999 * most);  // of 32,000 draws
+    EXPECT_GT(of_row.abs().max().item<double>(), 0.999 * most);  // maximum of 32,000 draws
     // The mean of n uniform draws has deviation m / sqrt(3 n), that of their squares
     // m^2 sqrt(4 / 45 / n); five of each.
     EXPECT_LT(std::abs(of_row.mean().item<double>()), 5 * most / std::sqrt(3 * count));

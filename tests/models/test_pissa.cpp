@@ -12,7 +12,7 @@
 namespace lft::test {
 namespace {
 
-constexpr double kUnit = 0x1p-24;  // of float32
+constexpr double kUnit = 0x1p-24;  // float32 unit roundoff
 
 class Pissa : public ::testing::Test {
  protected:

@@ -103,7 +103,7 @@ TEST(Recompute, AnOffloadedInputIsNotKeptBetweenThePasses) {
     const LinearBlock block;
     const RecomputeGuard guard(1, offload);
     const at::Tensor leaf =
-        at::linspace(0, 1, 6 * 40).view({6, 40}).t().requires_grad_();  // its strides are unusual
+        at::linspace(0, 1, 6 * 40).view({6, 40}).t().requires_grad_();  // unusual strides
     at::Tensor x = leaf * 2;
     const c10::weak_intrusive_ptr<c10::StorageImpl> storage(x.storage().getWeakStorageImpl());
     std::vector<std::vector<int64_t>> strides;

@@ -14,9 +14,9 @@
 namespace lft::test::shapes_seen_test {
 namespace {
 
-std::set<int64_t> key_lengths;  // of attention
+std::set<int64_t> key_lengths;  // key lengths of attention calls
 int64_t vocabulary = 0;
-std::vector<int64_t> rows_of_logits;  // of products with this many columns
+std::vector<int64_t> rows_of_logits;  // rows of products with this many columns
 
 std::unique_ptr<at::ObserverContext> note_shapes(const at::RecordFunction& fn) {
   const std::string op = fn.name();

@@ -26,7 +26,7 @@ class Outcome:
 
     text: str | None = None
     refusal: str | None = None
-    raised: bool = False  # by raise_exception
+    raised: bool = False  # whether raise_exception was called
     generation: list = dataclasses.field(default_factory=list)  # byte offsets
     runs: list = dataclasses.field(default_factory=list)
 

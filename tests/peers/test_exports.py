@@ -67,7 +67,7 @@ def test_a_whole_projector_is_merged_for_vllm(model_dir, peft_adapter, images, t
     )
     lft(
         "export", tmp_path / "out/adapter", "--target", "vllm", "--check"
-    )  # of the base that it names
+    )  # with the base that it names
 
 
 def test_all_but_the_decoder_is_merged_for_sglang(

@@ -326,7 +326,7 @@ def targets_of(name):
         r".*(language_model|text_model).*"
         r"\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
     )
-    if is_gemma(name):  # its projector has no linear layer
+    if is_gemma(name):  # no linear layer in the projector
         return rf"({decoder})|(.*vision_tower.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2))"
     if is_wide(name):
         return (
@@ -693,7 +693,7 @@ def test_images_of_many_forms_take_the_processors_places(name, family_dir, famil
     sizes = [(1, 1), (3, 2), (28, 28), (57, 56), (200, 400)] + [
         (draw.randint(20, 300), draw.randint(20, 300)) for _ in range(40)
     ]
-    if name != "qwen3_gqa":  # which refuses aspect ratios of 200
+    if name != "qwen3_gqa":  # qwen3_gqa refuses aspect ratios of 200
         sizes += [(1, 300), (300, 1)]
     for number, (width, height) in enumerate(sizes):
         noise = torch.randint(

@@ -250,4 +250,4 @@ def test_steps_of_all_parameters(base, images, rows, tmp_path):
     for name, parameter in theirs.items():
         assert torch.allclose(parameter, ours[name], atol=2e-5), (
             name
-        )  # of six steps of at most 3e-4
+        )  # for six steps of at most 3e-4

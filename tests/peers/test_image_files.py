@@ -18,7 +18,7 @@ from tools import lft, score, write_rows
 
 # PIL drops the palette of these and reads their pixels with another bit depth: noise.
 MISREAD = {"grey-4.bmp", "grey-two-8.bmp"}
-MODEL = "next_mistral"  # whose positions depend on an image's shape
+MODEL = "next_mistral"  # its positions depend on an image's shape
 
 
 def as_pil(path, alpha="drop"):
@@ -45,7 +45,7 @@ def write_files(folder, files, alpha="drop"):
                 image = as_pil(folder / name, alpha)
         except (OSError, SyntaxError, ValueError):
             continue
-        pixels = numpy.asarray(image)  # and without the rest of the metadata
+        pixels = numpy.asarray(image)  # without metadata
         Image.fromarray(pixels).save(twins / f"{name}.png")
         read.append(name)
     return read

@@ -61,7 +61,7 @@ class Files:
             save_file(tensors, shard, metadata=dict(format="pt"))
 
     def config(self, **fields):
-        """Of the text part."""
+        """Modifies the text part of the config."""
         self.change("config.json", lambda data: data["text_config"].update(fields))
 
 

@@ -15,7 +15,7 @@ from servers import Refusal, sglang_updates, vllm_updates
 from test_families import NAMES, family_adapter, family_dir  # noqa: F401, the fixtures
 from tools import lft
 
-RELATIVE = 1e-5  # of float32: products are sums of at most 17 terms, and a scale
+RELATIVE = 1e-5  # float32: products are sums of at most 17 terms, and a scale
 DECODER = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
 
 
@@ -159,7 +159,7 @@ def test_sglang_adds_what_peft_adds_to_the_decoder(
 ):
     model, adapter = family_dir(name), family_adapter(name)
     out = exported(adapter, model, "sglang", tmp_path / "out").adapter
-    lft("export", out, "--target", "sglang", "--check")  # of the base that it names
+    lft("export", out, "--target", "sglang", "--check")  # uses the recorded base
     compare_sglang(out, PeftModel.from_pretrained(base_of(model), adapter), model)
 
 

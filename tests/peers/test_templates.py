@@ -200,7 +200,7 @@ class Reference:
         return self.ended(shown, spans, talk["messages"], end, added)
 
     def ended(self, shown, spans, messages, end, added):
-        words = []  # of each answer in the text: first and last position, with its marks
+        words = []  # per answer in the text: first and last position, with its marks
         for number, item in enumerate(messages):
             if item["role"] == "assistant" and mark(0, number) in shown:
                 words.append(
@@ -299,7 +299,7 @@ def quoted(words):
 def test_sixty_conversations(name, published, family_dir, images, tmp_path):
     kind = CHECKPOINTS[name]
     if published and kind is None:
-        kind = "llava"  # of another decoder: any template of the family
+        kind = "llava"  # other decoders: any template of the family
     peer = FamilyPeer(name, family_dir(name))
     template, data = peer.tokenizer.chat_template, {}
     if published:

@@ -20,7 +20,7 @@ from test_families import (  # noqa: F401, the fixtures
 from tools import lft, score, step_lines, write_notes, write_rows
 
 TOLERANCE = 1e-4  # nats
-MERGED = 1e-5  # of the largest logit: sums in another order
+MERGED = 1e-5  # relative to the largest logit: sums in another order
 ITEMS = FAMILY_ROWS[:2]
 EMBEDDING, HEAD = ["embed_tokens"], ["lm_head"]
 ROUNDED = dict(dtype=torch.float32)  # for those that are stored in BF16
@@ -70,7 +70,7 @@ def make(base, path, options):
     """Saves a PEFT adapter with random numbers."""
     options = {
         key: list(value) if key == "modules_to_save" else value for key, value in options.items()
-    }  # which PEFT changes
+    }  # PEFT changes them
     copies = options.pop("save_embedding_layers", "auto")
     targets = ["q_proj", *options.pop("lora", [])]
     model = get_peft_model(

@@ -94,7 +94,7 @@ def test_it_goes_round(name, case, family_dir, rows, images, tmp_path):  # noqa:
 
     lft("merge", "--adapter", made, "--out", tmp_path / "merged")
     merged = FamilyPeer(name, tmp_path / "merged")
-    merged.tokenizer = peer.tokenizer  # whose template keeps each image at its position in the row
+    merged.tokenizer = peer.tokenizer  # this template keeps each image at its position in the row
     check(merged, scored, images)
     if not with_lora:
         return

@@ -37,7 +37,7 @@ class FaultyArena : public GraphArena {
 
   void give_back() override {
     allow();
-    if (std::exchange(refused_, false)) {  // and no body has run since: the copies did fail
+    if (std::exchange(refused_, false)) {  // no body has run since: the copies failed
       --faults_;
       failed_ = true;
     }

@@ -14,7 +14,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from on_gpu.machine import ROOT, run
 
-LIMIT_S = 600  # of a program here
+LIMIT_S = 600  # time limit of one program
 STEPS, TOKENS, AT_ONCE = 4, 512, 8
 CHECKPOINTS = [
     "plain",  # LLaVA-1.5

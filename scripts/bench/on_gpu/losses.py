@@ -20,7 +20,7 @@ from .machine import KEPT, ROOT, WORK, Deadline, environment, processor, program
 
 STEPS = 200
 TARGETS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
-SEEDS = (1, 2, 3, 4, 5)  # of the moved adapters, within the time limit
+SEEDS = (1, 2, 3, 4, 5)  # seeds of the moved adapters, within the time limit
 QUICKSTART = dict(
     model="quickstart",
     rank=16,

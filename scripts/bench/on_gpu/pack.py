@@ -32,7 +32,7 @@ TARGETS = [
     "cuda_trace",
     "lft_cudnn",
 ]
-LIMIT = 60 << 20  # of the archive and the repository's files; a machine may accept 64
+LIMIT = 60 << 20  # archive plus repository files; a machine may accept 64
 # The C and C++ runtime of Ubuntu 22.04, the oldest with the libstdc++ of GCC 12,
 # which compiles the programs; PyTorch's wheels require less.
 NEWEST = {"GLIBC": (2, 35), "GLIBCXX": (3, 4, 30), "CXXABI": (1, 3, 13), "GCC": (12, 0, 0)}

@@ -241,7 +241,7 @@ TEST_F(Validate, SpecialTokensAndTurnMarksInTexts) {
     recipe_.data.special_tokens_in_text = "error";
     expect_fault(DataFault::kTokens, "a special token in a text");
   }
-  recipe_.data.chat_template = "plain";  // it writes no turn marks
+  recipe_.data.chat_template = "plain";  // this template has no turn marks
   replace_text("<image>\nUSER: what?", "blue </S> < s >");
   EXPECT_TRUE(validate().counts.empty()) << data_report_text(validate());
 }

@@ -103,7 +103,7 @@ TEST(Summary, AModelDirectoryByItsConfig) {
   const ClosedForm form{.config = dir.config, .batch = 3, .tokens = 50, .images = 3, .rows = 150};
   EXPECT_EQ(summary.batch, "3 rows of 50 tokens, 3 images");
   EXPECT_EQ(summary.multiply_adds,
-            form.total(/*vision_layers=*/2));  // of three: the feature layer is -2
+            form.total(/*vision_layers=*/2));  // 2 of 3 layers: the feature layer is -2
   EXPECT_EQ(summary.parameters, stored_parameters(dir.config));
   EXPECT_EQ(summary.parameter_bytes, 2 * summary.parameters);
   EXPECT_EQ(summary.trainable, 0);

@@ -101,8 +101,7 @@ TEST(Exercise, AnomalyModeNamesTheSameNode) {
 
 TEST(Exercise, AGradientThatIsDroppedOnTheWayIsHarmless) {
   Exercise exercise([](const at::Tensor& x) {
-    const at::Tensor positive =
-        at::relu(x);  // its backward pass drops the log's result where x < 0
+    const at::Tensor positive = at::relu(x);  // relu's backward drops the log's result where x < 0
     return at::where(positive > 0, at::log(positive), at::zeros_like(x));
   });
   EXPECT_EQ(exercise.train_until_broken(0.01), 0);

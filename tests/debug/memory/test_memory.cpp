@@ -104,7 +104,7 @@ TEST_F(DebugMemory, NamesAPlantedLeak) {
   const std::string shape =
       "float [" + std::to_string(kept[0].size(0)) + ", " + std::to_string(kept[0].size(1)) + "]";
   EXPECT_EQ(report.picture.leaks[0].what, shape + " of aten::clone outside the model");
-  EXPECT_EQ(report.picture.leaks[0].count, 3);  // of steps 2 to 4
+  EXPECT_EQ(report.picture.leaks[0].count, 3);  // from steps 2 to 4
   EXPECT_EQ(report.picture.leaks[0].bytes, 3 * static_cast<int64_t>(kept[0].nbytes()));
   EXPECT_NE(printed_.find("leak       every step leaves behind: 3 x " + shape), std::string::npos)
       << printed_;

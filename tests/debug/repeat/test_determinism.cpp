@@ -84,7 +84,7 @@ TEST(Determinism, ATraceHoldsEveryPartOfAStepInOrder) {
   std::vector<std::string> phases;
   for (const TraceRecord& record : trace.records) {
     std::string phase = (record.step == 0 ? "first " : "") + record.phase;
-    if (phase == "input") phase = "output";  // they alternate
+    if (phase == "input") phase = "output";  // phases alternate
     if (phases.empty() || phases.back() != phase) phases.push_back(phase);
   }
   EXPECT_EQ(phases, (std::vector<std::string>{"first weight", "batch", "output", "loss", "gradient",

@@ -110,7 +110,7 @@ TEST_F(VerifyResume, AHealthyRecipeIsIdenticalAndTheHashesAreThoseOfARun) {
 TEST_F(VerifyResume, MomentsIn8BitsAreIdenticalAndScalesThatAreNotRestoredAreFound) {
   Recipe small = recipe();
   small.optim.name = "adamw8bit";
-  small.full = {"llm"};  // its embeddings have 4096 elements and more
+  small.full = {"llm"};  // embeddings of 4096 and more elements
   small.lora.targets = {"projector:all-linear"};
   ASSERT_EQ(verify(small, 2), 0);
   EXPECT_TRUE(item(certificate(), "optimizer.safetensors")->at("equal"));
@@ -220,7 +220,7 @@ TEST_F(VerifyResume, ASecondProcessThatStartedOverIsNoResume) {
   const auto run_part = [](const RunPart& part) {
     if (part.resume)
       fs::remove_all(part.recipe.output_dir +
-                     "/checkpoints");  // it starts from the beginning, and repeats every bit
+                     "/checkpoints");  // the run starts over and repeats every bit
     return train_part(part);
   };
   EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "did not continue after step 1",

@@ -35,8 +35,8 @@ struct Barrier {
 
 std::vector<Fiber> fibers;
 jmp_buf scheduler;
-std::vector<unsigned> order;  // of the block's threads in a round
-size_t turn = 0;              // of the order: the next thread in this round
+std::vector<unsigned> order;  // the block's threads in this round
+size_t turn = 0;              // index of the next thread in `order`
 unsigned running = 0, width = 0, left = 0;
 uint64_t events = 0;  // barrier arrivals and thread exits: a round without one is a deadlock
 Barrier block_barrier;
@@ -54,7 +54,7 @@ const std::function<void()>* body = nullptr;
   if (fiber.started) _longjmp(fiber.resume, 1);
   fiber.started = true;
   setcontext(&fiber.context);
-  std::abort();  // it does not return
+  std::abort();  // unreachable
 }
 
 void yield() {

@@ -131,7 +131,7 @@ TEST(Fp8Weight, ALayerIsWithinTheErrorOfItsCodesInBothPasses) {
                         product_bound(dy, w.t().contiguous(), rounding) + least)
                     .item<bool>());
     EXPECT_GT(((got.y.to(at::kDouble).view({-1, 48}) - y).norm() / y.norm()).item<double>(),
-              0.01);  // it is quantised
+              0.01);  // the error shows that it is quantised
   }
 }
 

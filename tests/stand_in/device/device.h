@@ -20,7 +20,7 @@ struct Counts {
   int64_t waits = 0;       // waits for a stream, an event or the device, without reading
   int64_t pageable_copies = 0;  // copies from unpinned host memory: the host waits
   int64_t pinned_copies = 0;
-  int64_t allocations = 0;         // of tensors
+  int64_t allocations = 0;         // tensor allocations
   int64_t device_allocations = 0;  // pool growths, which are slow on a GPU
 };
 /// Counts since the start of the process.

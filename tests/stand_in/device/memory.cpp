@@ -14,7 +14,7 @@
 namespace lft::test::stand_in {
 namespace {
 
-constexpr size_t kRegion = size_t{1} << 36;  // of addresses; memory is committed on first use
+constexpr size_t kRegion = size_t{1} << 36;  // bytes of address space, committed on first use
 constexpr size_t kGrain = 512;               // blocks are multiples of it, as CUDA's are
 constexpr size_t kPage = 4096;
 
@@ -30,8 +30,8 @@ struct Region {
   int open = 0;    // Access objects alive
   bool guarded = false;
   std::map<void*, Block> used;
-  std::map<std::pair<int64_t, size_t>, std::vector<void*>> kept;  // by pool and size
-  std::map<size_t, std::vector<void*>> free;                      // in no pool
+  std::map<std::pair<int64_t, size_t>, std::vector<void*>> kept;  // free blocks by pool and size
+  std::map<size_t, std::vector<void*>> free;                      // blocks outside pools
   MemoryUse use;
   int64_t limit = int64_t{1} << 35;
   int64_t pools = kDefaultPool;

@@ -218,7 +218,7 @@ void call_on_cpu(const c10::OperatorHandle& op, Stack& stack) {
   for (IValue& argument : stack) {
     if (argument.isTensor()) argument = argument.toTensor().to(at::kFloat);
   }
-  at::Tensor into;  // of an op that writes to an argument
+  at::Tensor into;  // the argument that the op writes to
   if (op.schema().name().back() == '_') into = narrow.front().toTensor();
   if (op.schema().overload_name() == "out") into = narrow.back().toTensor();
   op.redispatchBoxed(kCpu, &stack);

@@ -77,7 +77,7 @@ TEST_F(AutogradErrors, SavedTensorChangedWithinItsModule) {
                             ", backward pass, ExpBackward0, changed in place by aten::mul_ in " +
                             name);
   EXPECT_PIECE(info.found, "is at version 1; expected version 0 instead.");
-  EXPECT_EQ(info.found.find("Hint"), std::string::npos);  // it mentions Python
+  EXPECT_EQ(info.found.find("Hint"), std::string::npos);  // torch's hint is about Python
 }
 
 /// lft's own linear layers have saved, in the first one's node, the input that k_proj's adapter
@@ -342,7 +342,7 @@ TEST_F(AutogradErrors, OutOfMemoryAndOwnErrorsGoOnAsTheyAre) {
     return y;
   });
   EXPECT_LFT_ERROR(ErrorKind::kNumeric, "mine", take());
-  EXPECT_EQ(calls, 2);  // and the pass is not repeated
+  EXPECT_EQ(calls, 2);  // the pass is not repeated
 }
 
 TEST_F(AutogradErrors, NothingMovesAndTheNextStepIsHealthy) {

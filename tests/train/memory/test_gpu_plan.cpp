@@ -56,10 +56,10 @@ class GpuPlan : public ::testing::Test {
     return parts;
   }
   static constexpr double kProof = 8 * kTrained128;            // two copies in FP32
-  static constexpr double kEmbeds = 2.0 * kBudget * 4096 * 2;  // and their gradient
+  static constexpr double kEmbeds = 2.0 * kBudget * 4096 * 2;  // embeddings and their gradient
   static constexpr double kImage =
       576.0 * 4096 * 2 + 4 * 3 * 336 * 336;             // features and pixels of one
-  static constexpr double kWorkspace = 2 * (32 << 20);  // of cuBLAS per stream: two threads
+  static constexpr double kWorkspace = 2 * (32 << 20);  // cuBLAS workspaces of two threads' streams
 
   RunInputs inputs;
   MicroBatchShape worst;
@@ -74,7 +74,7 @@ TEST_F(GpuPlan, CountsWhatCudaGraphsHoldBesideThePass) {
   EXPECT_DOUBLE_EQ(a["copies that prove a CUDA graph"], kProof);
   double images = 0;
   for (int count = 9; count <= 16; ++count)
-    images += count * kImage;  // of the 8 largest numbers of images
+    images += count * kImage;  // the 8 largest numbers of images
   EXPECT_DOUBLE_EQ(a["inputs of CUDA graphs"], kEmbeds + images);
   EXPECT_DOUBLE_EQ(a["workspace"], 2 * kWorkspace);
   EXPECT_DOUBLE_EQ(a["gradients"], 4 * kTrained128);

@@ -263,7 +263,7 @@ TEST(NormTrends, ALayerWhoseGradientExplodesIsNamedWithItsStep) {
   recipe.train.max_steps = 100;
   recipe.checkpoint.every_steps = 1000;
   const auto explode = [](int64_t step,
-                          Optimizer& optimizer) {  // by a quarter a step from step 30 on
+                          Optimizer& optimizer) {  // grows by a quarter per step from step 30 on
     for (Slot& slot : optimizer.slots()) {
       if (slot.param.name.find("layers.1.") == std::string::npos ||
           !slot.param.tensor.grad().defined())

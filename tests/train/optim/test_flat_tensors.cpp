@@ -85,7 +85,7 @@ std::vector<std::string> open_ops;
 
 std::unique_ptr<at::ObserverContext> begin_op(const at::RecordFunction& fn) {
   const bool outer = std::all_of(open_ops.begin(), open_ops.end(), [](const std::string& op) {
-    if (op == "lft::widened_product") return false;              // of CPUs without AVX-512
+    if (op == "lft::widened_product") return false;              // only on CPUs without AVX-512
     return !op.starts_with("aten::") || kWrappers.contains(op);  // autograd nodes have names too
   });
   if (outer && kTiny.contains(fn.name())) ++tiny_ops;

@@ -125,7 +125,7 @@ TEST_F(ScalerMisuse, OptimizerRebuiltBesideTheModel) {
                 scaler.unscale(*rebuilt, loss, 0));
   EXPECT_MISUSE("an earlier optimizer holds, 2 parameters: q_proj.lora_A.weight",
                 scaler.unscale(*rebuilt, loss, 0));
-  optimizer.reset();  // and so it is when the earlier one is freed
+  optimizer.reset();  // also after the earlier one is freed
   EXPECT_MISUSE("the optimizer was rebuilt on tensors that the model does not use",
                 scaler.unscale(*rebuilt, loss, 0));
 }

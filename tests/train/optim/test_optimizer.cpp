@@ -236,7 +236,7 @@ TEST(AdamW, WhatElseWritesAMasterLeavesNoStaleShadow) {
   EXPECT_TRUE(at::equal(trainables[0].shadow->value(at::kBFloat16),
                         at::full({3, 8}, 6.0f).to(at::kBFloat16)));
   trainables[0].tensor.grad().fill_(
-      std::numeric_limits<float>::infinity());  // and the update does not write it
+      std::numeric_limits<float>::infinity());  // the update does not write it
   optimizer.step(1, check_gradients(optimizer.gradients(), 1, 0, {}));
   optimizer.commit(false);
   expect_shadows(trainables, at::kBFloat16, 2);

@@ -88,7 +88,7 @@ TEST_F(FirstLossTest, ALossAboveGuessingIsNamed) {
         << tried[i];
     EXPECT_EQ(tried[i].find("at fault"), std::string::npos) << tried[i];
   }
-  EXPECT_EQ(tried[2], "nothing looks odd in the base's own weights");  // of the file
+  EXPECT_EQ(tried[2], "nothing looks odd in the base's own weights");  // in the file
   EXPECT_NE(join(judge_first_loss(measure(), tried)).find("Tried: under data.template"),
             std::string::npos);
 }

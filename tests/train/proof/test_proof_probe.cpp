@@ -138,7 +138,7 @@ TEST(ProofPasses, ArePackedWhereTheRecipePacks) {
   const test::PassSizes packed = passes_of_the_proof(mixed_lengths(run, "packed", kBudget));
   EXPECT_EQ(packed.passes, 2);
   EXPECT_LE(packed.largest, kBudget);
-  EXPECT_GT(packed.largest, kBudget / 2);  // and not one sample of it
+  EXPECT_GT(packed.largest, kBudget / 2);  // more than a single sample
   EXPECT_GT(passes_of_the_proof(mixed_lengths(run, "padded", 0)).largest, 5 * kBudget);
 }
 
@@ -178,7 +178,7 @@ TEST(ProofPasses, InFp32KeepNoActivationsOfABlock) {
   Probe kept = in_fp32(run.probe);
   kept.recompute = 0;
   EXPECT_LT(peak_of(in_fp32(run.probe)),
-            0.8 * static_cast<double>(peak_of(kept)));  // of two blocks one at a time
+            0.8 * static_cast<double>(peak_of(kept)));  // two blocks, one at a time
 }
 
 class Watch : public test::ProofFixture {
@@ -226,7 +226,7 @@ TEST_F(Watch, AnAdapterThatNoBatchReachedIsJudgedLater) {
   AdapterWatch watch;
   watch.step(*optimizer, norms(0, 1, 0, 0), 1, at::kFloat);
   watch.step(*optimizer, norms(1, 1, 0, 0), 1, at::kFloat);
-  watch.step(*optimizer, norms(1, 1, 0, 1), 1, at::kFloat);  // its B changes here first
+  watch.step(*optimizer, norms(1, 1, 0, 1), 1, at::kFloat);  // B of this adapter changes here first
   EXPECT_FALSE(watch.satisfied());
   AdapterWatch other = watch;
   watch.step(*optimizer, norms(0, 1, 1e-30, 1), 1, at::kFloat);

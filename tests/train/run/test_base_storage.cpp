@@ -258,7 +258,7 @@ TEST(ShardedBase, IsWhatThePlanCounts) {
       const double slices = layers / static_cast<double>(holders);
       EXPECT_NEAR(bytes(1, "frozen weights") - bytes(holders, "frozen weights"), layers - slices,
                   rounded);
-      EXPECT_NEAR(bytes(holders, "layers gathered of slices"), layers, rounded);  // it has two
+      EXPECT_NEAR(bytes(holders, "layers gathered of slices"), layers, rounded);  // two layers
     }
   }
 }

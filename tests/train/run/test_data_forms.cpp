@@ -162,7 +162,7 @@ TEST_F(Mixture, LossesOfSourcesMakeTheLoss) {
     both += line.at("losses").size() == 2;
     EXPECT_EQ(tokens, line.at("supervised_tokens").get<int64_t>());
     EXPECT_NEAR(sum / static_cast<double>(tokens), line.at("loss").get<double>(),
-                1e-5);  // of float32 sums over some 20 tokens
+                1e-5);  // float32 sums over about 20 tokens
   }
   EXPECT_GE(both, 1);
   EXPECT_NE(slurp(mixed.output_dir + "/report.html").find("loss of " + run_.dir().file("six.json")),

@@ -225,7 +225,7 @@ TEST(Evaluations, OneThatASignalInterruptsIsDoneFirstByTheResumedRun) {
   }
 }
 
-/// In the step before it, so that it does not begin.
+/// Interrupted in the step before the evaluation, so that it does not begin.
 TEST(Evaluations, OneThatASignalComesBeforeIsDoneFirstByTheResumedRun) {
   const test::TinyRun run;
   const auto make = [&](const std::string& out) {

@@ -27,7 +27,7 @@ class GroupByLength : public ::testing::Test {
     Recipe recipe = run_.recipe(out);
     recipe.data.eval.clear();
     recipe.data.group_by_length = grouped;
-    recipe.train.max_steps = 20;  // of 10 an epoch
+    recipe.train.max_steps = 20;  // 10 per epoch
     return recipe;
   }
   /// Padding positions added over an epoch; every sample must occur once.

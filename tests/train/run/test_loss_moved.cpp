@@ -33,7 +33,7 @@ TEST(LossMoved, StandsStillWhereTheScatterLeavesNoRoomForMore) {
 
 TEST(LossMoved, NothingIsSaidOfAFallOfNoiseOrOfTooFewSteps) {
   EXPECT_EQ(judge_losses(losses_of(30, 3.5, 0.1, 0.005)), "");
-  EXPECT_EQ(judge_losses(losses_of(30, 3.5, -0.1, 0.005)), "");  // it rises: not this warning
+  EXPECT_EQ(judge_losses(losses_of(30, 3.5, -0.1, 0.005)), "");  // a rise gives no such warning
   EXPECT_EQ(judge_losses(losses_of(30, 3.5, 0, 0.2)), "");       // noise hides the decrease
   EXPECT_EQ(judge_losses(losses_of(9, 3.5, 0, 0)), "");
   EXPECT_EQ(judge_losses(losses_of(30, 0.001, 0, 0)), "");  // trained before
@@ -147,7 +147,7 @@ TEST_F(NothingLearnt, TheReachBoundsTheChangeOfEveryWeight) {
   }
   EXPECT_GT(largest, 0);
   EXPECT_LE(largest, reach * (1 + 1e-5));
-  EXPECT_LE(reach, 20 * largest);  // and is not an empty one
+  EXPECT_LE(reach, 20 * largest);  // the bound is not too loose
   EXPECT_GT(adapter_reach(run.model.model, 1), reach);
 }
 

@@ -123,7 +123,7 @@ TEST(Packing, NoPassOfAWholeRunExceedsTheBudget) {
   recipe.train.grad_accum = 1;
   recipe.train.eval_every_steps = 2;
   recipe.train.max_steps = 4;
-  recipe.log.layer_activation_norms_every = 0;  // they would be the observer
+  recipe.log.layer_activation_norms_every = 0;  // its observer would replace this one
   test::PassSizes sizes;
   const ObserveCalls observe(sizes);
   ASSERT_EQ(check(recipe), 0);

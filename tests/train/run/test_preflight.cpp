@@ -94,7 +94,7 @@ TEST(Preflight, GradAccumAutoMakesTheGlobalBatchAsFarAsTheRowsGo) {
   EXPECT_EQ(settled(16, 0, 1'000'000), 1);    // not requested
   EXPECT_EQ(settled(16, 128, 1'000'000), 8);  // 128 / 16
   EXPECT_EQ(settled(16, 128, 4096), 8);       // 32 steps of 128
-  EXPECT_EQ(settled(16, 128, 4095), 7);       // of 127, whole passes
+  EXPECT_EQ(settled(16, 128, 4095), 7);       // 32 steps of 127, in whole passes
   EXPECT_EQ(settled(16, 128, 160), 1);
   EXPECT_EQ(settled(16, 100, 1'000'000), 6);
   Recipe given;

@@ -157,7 +157,7 @@ TEST_F(ResumeGuards, MoreStepsMayBeAskedFor) {
   EXPECT_EQ(test::step_lines(recipe_.output_dir).size(), 5u);
 }
 
-/// With the rates that metrics.jsonl has of the two steps.
+/// Includes the rates that metrics.jsonl records for the two steps.
 TEST_F(ResumeGuards, AnEndThatMovesSaysWhatBecomesOfTheLearningRate) {
   const auto said = [&] {
     ::testing::internal::CaptureStderr();

@@ -75,7 +75,7 @@ TEST(Trainer, WritesEveryFileOfARunAndLearns) {
   Recipe recipe = run.recipe("out");
   recipe.train.max_steps = 30;
   recipe.train.eval_every_steps = 10;
-  recipe.log.every_steps = 7;  // of printed lines; the metrics have every step
+  recipe.log.every_steps = 7;  // printed lines only; the metrics contain every step
   ASSERT_EQ(train::train(recipe), 0);
   for (const char* file :
        {"recipe.resolved.yaml", "environment.json", "metrics.jsonl", "report.html",
@@ -197,7 +197,7 @@ TEST(Trainer, AnAdapterOfAnotherBaseOrTokenizerIsNoStart) {
   EXPECT_NO_THROW(open_inputs(second));
 
   auto moved = checkpoint::read_tensor_file(run.model() + "/model.safetensors");
-  moved.begin()->second = moved.begin()->second + 0.5;  // of the same shapes
+  moved.begin()->second = moved.begin()->second + 0.5;  // same shapes, other values
   write_tensors(stranger.model() + "/model.safetensors", moved);
   Recipe other = second;
   other.model.path = stranger.model();

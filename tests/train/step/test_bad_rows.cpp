@@ -20,7 +20,7 @@ using namespace lft::recipe;
 using namespace lft::train;
 namespace {
 
-constexpr int64_t kByteToken = 3;  // of byte 0 (tiny_run.h)
+constexpr int64_t kByteToken = 3;  // token of byte 0 (tiny_run.h)
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 /// A run whose row `row` contains "What?" and then a letter that occurs in no other row.

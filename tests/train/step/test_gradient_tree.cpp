@@ -22,7 +22,7 @@ TEST(GradientTree, HasTheBitsOfTheTreeWhateverIsLeftOut) {
     for (int64_t left_out = 0; left_out < (1 << count); ++left_out) {
       std::vector<at::Tensor> parts;
       const at::Tensor flat = at::zeros({kSize});
-      const int64_t first = 100;  // of a share that follows others
+      const int64_t first = 100;  // first part of a share that follows others
       GradientTree tree(flat, {first, first + count});
       for (int64_t i = 0; i < count; ++i) {
         const bool runs = (left_out >> i & 1) == 0;

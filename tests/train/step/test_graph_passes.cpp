@@ -37,7 +37,7 @@ Recipe packed_recipe(const test::TinyRun& run, double dropout, bool projector) {
 
 struct Trained {
   std::vector<double> losses;
-  std::vector<SourceLoss> sources;  // of all steps
+  std::vector<SourceLoss> sources;  // over all steps
   std::vector<at::Tensor> weights;
   std::vector<std::string> notes;
 };
@@ -163,7 +163,7 @@ TEST(GraphPasses, AreTheSameBitsWhereMemoryRunsOutOverAGraph) {
   for (const bool projector : {false, true}) {
     const test::TinyRun tiny;
     Recipe recipe = packed_recipe(tiny, 0.25, projector);
-    recipe.data.workers = 0;  // they would run out of memory
+    recipe.data.workers = 0;  // workers would run out of memory
     const Trained want = train_steps(recipe, /*fixed=*/true);
     using test::Stage;
     for (const Stage stage : {Stage::kCopiesBefore, Stage::kPass, Stage::kCopiesAfter,
