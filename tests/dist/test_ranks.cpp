@@ -69,7 +69,7 @@ TEST_P(Worlds, AnErrorOfOneIsTheErrorOfAll) {
         expect(error);
       }
     }
-    try {  // whatever is sent after it
+    try {  // for any later message
       ranks.exchange("more");
     } catch (const Error& error) {
       expect(error);
