@@ -1,6 +1,6 @@
-// Counts what a process asks of CUDA: launches, copies, waits. CUDA loads it where
-// CUDA_INJECTION64_PATH names it, and at exit it writes the totals as one JSON object to the file
-// that LFT_CUDA_COUNTS names. For scripts/bench/gpu: per step = (a long run - a short one) / steps.
+// Counts the CUDA calls of a process: launches, copies, waits. CUDA loads this library if
+// CUDA_INJECTION64_PATH names it. At exit it writes the totals as one JSON object to the file
+// named by LFT_CUDA_COUNTS. For scripts/bench/gpu: per step = (long run - short run) / steps.
 #include <cupti_callbacks.h>
 #include <time.h>
 
@@ -27,13 +27,13 @@ enum Kind : uint8_t {
 constexpr const char* kNames[kKinds] = {
     "",     "other", "launches",   "graph_launches", "copies", "blocking_copies",
     "sets", "waits", "allocations"};
-constexpr size_t kMostCalls = 2048;  // of a domain
+constexpr size_t kMostCalls = 2048;  // per domain
 
 std::array<std::atomic<int64_t>, kKinds> counts;
 std::atomic<int64_t> waited_ns, called_ns;  // in kWait and kBlockingCopy, in all others
 std::array<std::array<std::atomic<uint8_t>, kMostCalls>, 2>
-    kinds_of;                               // by domain and call; kUnknown: not met yet
-thread_local bool in_runtime_call = false;  // the driver's calls inside it are its own
+    kinds_of;                               // by domain and call; kUnknown: not seen yet
+thread_local bool in_runtime_call = false;  // driver calls inside it belong to it
 int64_t began_ns = 0;
 
 int64_t now_ns() {
@@ -49,7 +49,7 @@ Kind kind_of(const char* name) {
   if (has(name, "GraphLaunch")) return kGraphLaunch;
   if (has(name, "LaunchKernel") || has(name, "LaunchCooperativeKernel") || has(name, "cuLaunch"))
     return kLaunch;
-  if (has(name, "Synchronize")) return kWait;  // of a stream, an event, the context, the device
+  if (has(name, "Synchronize")) return kWait;  // for a stream, an event, the context, the device
   if (has(name, "Memcpy")) return has(name, "Async") ? kCopy : kBlockingCopy;
   if (has(name, "Memset")) return kSet;
   if (has(name, "cuMemAlloc") || has(name, "cuMemFree") || has(name, "cudaMalloc") ||
@@ -99,7 +99,7 @@ void write_totals() {
 
 }  // namespace
 
-/// CUDA calls it once, from its initialisation. 1: done.
+/// Called once by CUDA during its initialisation. 1: success.
 extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
   began_ns = now_ns();
   CUpti_SubscriberHandle subscriber = nullptr;

@@ -1,7 +1,7 @@
-// Writes when every kernel of a process began and ended, kernels of CUDA graphs included. CUDA
-// loads it where CUDA_INJECTION64_PATH names it, and at exit it writes to the file that
-// LFT_CUDA_TRACE names: one line "begin_ns took_ns blocks threads NAME" a kernel, in the order of
-// their beginnings, names as numbers of the "= NUMBER NAME" lines at its end. For
+// Records start and end of every kernel of a process, kernels of CUDA graphs included. CUDA loads
+// this library if CUDA_INJECTION64_PATH names it. At exit it writes to the file named by
+// LFT_CUDA_TRACE: one line "begin_ns took_ns blocks threads NAME" per kernel, sorted by start
+// time, with names as the numbers of the "= NUMBER NAME" lines at the end of the file. For
 // scripts/bench/gpu trace.
 #include <cupti.h>
 
@@ -68,7 +68,7 @@ void write_trace() {
 
 }  // namespace
 
-/// CUDA calls it once, from its initialisation. 1: done.
+/// Called once by CUDA during its initialisation. 1: success.
 extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
   const bool tracing = cuptiActivityRegisterCallbacks(give_buffer, take_buffer) == CUPTI_SUCCESS &&
                        cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) == CUPTI_SUCCESS;

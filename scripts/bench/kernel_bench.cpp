@@ -1,6 +1,6 @@
 // Times the CUDA kernels against a device copy of the same bytes, for scripts/bench/gpu kernels.
-// One JSON line a kernel:
-// {"kernel", "bytes", "ms", "gb_per_s", "of_copy"}; bytes: the fewest the operation must move.
+// One JSON line per kernel:
+// {"kernel", "bytes", "ms", "gb_per_s", "of_copy"}; bytes: the minimum the operation must move.
 // LLaVA-1.5-7B's shapes.
 #include <cuda_runtime_api.h>
 
@@ -27,7 +27,7 @@ namespace {
 
 constexpr int kWarmUps = 5, kRounds = 25;
 
-/// Device memory with something other than zeros in it, which some arithmetic is faster on.
+/// Device memory filled with nonzero values, since some arithmetic is faster on zeros.
 class Buffer {
  public:
   explicit Buffer(size_t bytes) {
@@ -52,7 +52,7 @@ class Buffer {
   void* data_ = nullptr;
 };
 
-/// Median milliseconds of one call, by events.
+/// Median milliseconds of one call, measured with events.
 double milliseconds(const std::function<void()>& call) {
   cudaEvent_t begin, end;
   check_cuda(cudaEventCreate(&begin), "cudaEventCreate");
@@ -71,7 +71,7 @@ double milliseconds(const std::function<void()>& call) {
   return times[times.size() / 2];
 }
 
-double copy_rate = 0;  // bytes a millisecond, read and written
+double copy_rate = 0;  // bytes per millisecond, read and written
 
 void report(const char* kernel, double bytes, const std::function<void()>& call) {
   const double ms = milliseconds(call), rate = bytes / ms;
@@ -93,7 +93,7 @@ void bench_copy() {
   copy_rate = 2.0 * kBytes / milliseconds(copy);
 }
 
-/// The step's two kernels over LLaVA-1.5-7B's adapters at rank r: 224 A's and 224 B's of float32.
+/// The step's two kernels over LLaVA-1.5-7B's adapters at rank r: 224 A and 224 B in float32.
 void bench_step(int64_t rank) {
   std::vector<int64_t> counts;
   for (int layer = 0; layer < 32; ++layer) {
@@ -214,7 +214,7 @@ void bench_layer() {
   });
 }
 
-/// What the small cards' codes cost: a 7B layer's largest weight made dense, 16,384 tokens as FP8
+/// Cost of the quantized formats: a 7B layer's largest weight dequantised, 16,384 tokens as FP8
 /// rows, a dropped input, Adam's 8-bit moments.
 void bench_codes() {
   constexpr int64_t kTokens = 16384, kHidden = 4096, kWeights = 11008 * kHidden;

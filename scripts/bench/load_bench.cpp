@@ -1,8 +1,8 @@
-// load_bench WAY MODEL DTYPE THREADS: seconds of one way to get a model folder's weights, as a JSON
-// line. WAY: load (as lft loads them, onto the device it would train on), read (the same files'
-// bytes into one buffer by as many threads), reread (the same into a buffer a thread that is used
-// again), look (what train and check look at of the base's values while they start). DTYPE: bf16,
-// fp16 or fp32. THREADS: 0 for as many as loading takes.
+// load_bench WAY MODEL DTYPE THREADS: seconds of one way to load a model folder's weights, as a
+// JSON line. WAY: load (lft's loader, onto the device it would train on), read (the files' bytes
+// into one buffer, with as many threads), reread (the same into one reused buffer per thread),
+// look (the checks of the base's values that train and check run at start-up). DTYPE: bf16,
+// fp16 or fp32. THREADS: 0 for the default number of loading threads.
 #include <atomic>
 #include <chrono>
 #include <cstdio>

@@ -1,8 +1,8 @@
-// step_bench RECIPE STEPS: medians of a whole step, and of what the step's safety costs in it
-// (unscale, finite check, norms, clip, loss scaler), as one JSON line. host_us: what check and
-// update, and binding and clearing the gradients and looking after the shadows, cost the host at
-// LLaVA-1.5-7B's 448 tensors, which are tiny here, so that nothing else is left; on a GPU that is
-// the time to launch them.
+// step_bench RECIPE STEPS: median time of a whole step and of its safety checks
+// (unscale, finite check, norms, clip, loss scaler), as one JSON line. host_us: host time of check
+// and update, and of binding and clearing gradients and refreshing low-precision copies, with
+// LLaVA-1.5-7B's 448 tensors, which are tiny here, so that only overhead remains; on a GPU it is
+// the launch time.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -80,8 +80,8 @@ int bench(const char* recipe_path, int64_t steps) {
                run.state);
     step_s.push_back(seconds(start));
   }
-  // The gradients of the last step again, as an FP16 step sees them: unscaled in place, checked,
-  // measured, and the scale moved.
+  // The gradients of the last step again, as in an FP16 step: unscaled in place, checked,
+  // measured, and the scale updated.
   LossScaler scaler({.scale = 1024});
   for (int i = 0; i < 200; ++i) {
     for (size_t slot = 0; slot < gradients.size(); ++slot) {

@@ -1,6 +1,6 @@
-# Arrow C++ of the pyarrow wheel that scripts/setup puts into .deps/ (scripts/arrow.txt), as the
-# target lft::arrow; the module lft_arrow alone is linked to it. Its libraries have the C++ ABI of
-# LibTorch's wheel, and nothing in common with it.
+# Arrow C++ of the pyarrow wheel that scripts/setup installs into .deps/ (scripts/arrow.txt), as the
+# target lft::arrow; only the module lft_arrow links it. Its libraries have the C++ ABI of
+# LibTorch's wheel and share nothing else with it.
 set(LFT_HAVE_ARROW OFF)
 if(NOT LFT_ARROW STREQUAL "OFF")
   find_path(LFT_ARROW_ROOT NAMES include/arrow/api.h

@@ -1,5 +1,5 @@
-# CUDA kernels where nvcc is present (sm_75, sm_80, sm_90 and PTX for what comes later),
-# left out with one line of notice where it is not.
+# CUDA kernels if nvcc is present (sm_75, sm_80, sm_90 and PTX for later architectures);
+# otherwise skipped with one line of notice.
 set(LFT_HAVE_CUDA OFF)
 if(NOT LFT_CUDA STREQUAL "OFF")
   include(CheckLanguage)
@@ -9,7 +9,7 @@ if(NOT LFT_CUDA STREQUAL "OFF")
       set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 90)
     endif()
     enable_language(CUDA)
-    set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25 knows no C++20 for nvcc 13
+    set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25 does not support C++20 for nvcc 13
     set(CMAKE_CUDA_STANDARD_REQUIRED ON)
     find_package(CUDAToolkit REQUIRED)
     set(LFT_HAVE_CUDA ON)

@@ -1,5 +1,5 @@
-# Read by cpack -G DEB: which packages of this system hold the libraries that lft is linked to.
-# LibTorch's are of no package.
+# Read by cpack -G DEB: finds the system packages of the libraries that lft links.
+# LibTorch's libraries belong to no package.
 set(folder ${CPACK_PACKAGE_DIRECTORY}/deb)
 file(WRITE ${folder}/debian/control "Source: lft\n\nPackage: lft\nArchitecture: any\n")
 execute_process(COMMAND dpkg-shlibdeps -O --ignore-missing-info -l${CPACK_LFT_TORCH}

@@ -1,5 +1,5 @@
 # lft_library(name [TORCH] [DEPS lib...]): one static library of every .cpp below the current
-# folder. TORCH: it includes torch headers (and takes the shared precompiled header).
+# folder. TORCH: it includes torch headers (and uses the shared precompiled header).
 function(lft_library name)
   cmake_parse_arguments(A "TORCH" "" "DEPS;EXCLUDE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
@@ -30,9 +30,9 @@ function(lft_test folder)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE LFT_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                              LFT_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  # Of a unity build: half of a batch of 8 is spent on headers.
+  # In unity builds, half the compile time of a batch of 8 is spent on headers.
   set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 20)
-  # A quarter of their compile time less; what they test has -O2.
+  # Saves a quarter of the compile time; the code under test is built with -O2.
   target_compile_options(${name} PRIVATE -O1)
   if(A_TORCH)
     # The header was compiled with -fPIC, and GCC refuses it under the -fPIE of executables.
@@ -40,7 +40,7 @@ function(lft_test folder)
     target_compile_options(${name} PRIVATE -fPIC)
     target_precompile_headers(${name} REUSE_FROM lft_torch_pch)
   endif()
-  # One ctest per program: starting LibTorch costs half a second, more than most cases.
+  # One ctest per program: starting LibTorch takes half a second, longer than most cases.
   add_test(NAME ${folder}
            COMMAND ${name} --gtest_brief=1 $<$<BOOL:${A_FILTER}>:--gtest_filter=${A_FILTER}>
            COMMAND_EXPAND_LISTS)

@@ -1,6 +1,6 @@
-# cmake --install: lft, the recipes, man page and completions. The program looks for LibTorch beside
-# itself (a copy of LFT_BUNDLE_TORCH, or the torch wheel of the Python environment that it is
-# installed into), then where it was when lft was built.
+# cmake --install: lft, the recipes, man page and completions. The program looks for LibTorch next
+# to itself (a copy with LFT_BUNDLE_TORCH, or the torch wheel of the Python environment that it is
+# installed into), then at its location at build time.
 include(GNUInstallDirs)
 set(bin ${CMAKE_INSTALL_BINDIR})
 set(share ${CMAKE_INSTALL_DATADIR})
@@ -13,7 +13,7 @@ set(places "$ORIGIN/../lib/lft/site-packages")
 foreach(minor RANGE 10 14)
   list(APPEND places "$ORIGIN/../lib/python3.${minor}/site-packages")
 endforeach()
-if(NOT SKBUILD)  # a wheel may have been built beside a torch that is gone afterwards
+if(NOT SKBUILD)  # a wheel may have been built against a torch that was deleted afterwards
   list(APPEND places ${site})
 endif()
 set(rpath "")
@@ -26,12 +26,12 @@ endif()
 set_target_properties(lft PROPERTIES INSTALL_RPATH "${rpath}")
 install(TARGETS lft RUNTIME DESTINATION ${bin})
 install(DIRECTORY recipes DESTINATION ${share}/lft)
-# A module that lft opens where it is needed: kernels/common/module_path.h looks for it.
+# A module that lft loads on demand; kernels/common/module_path.h searches for it.
 function(install_module name rpath)
   if(NOT TARGET ${name})
     return()
   endif()
-  add_dependencies(lft ${name})  # a wheel builds lft and what it needs
+  add_dependencies(lft ${name})  # a wheel builds only lft and its dependencies
   set_target_properties(${name} PROPERTIES INSTALL_RPATH "${rpath}")
   if(SKBUILD)
     install(TARGETS ${name} LIBRARY DESTINATION ${SKBUILD_DATA_DIR}/lib/lft)
@@ -72,8 +72,8 @@ if(LFT_BUNDLE_TORCH)
   endif()
 endif()
 
-# cpack -G DEB: with LFT_BUNDLE_TORCH=ON a package that needs nothing but the system's own
-# libraries, which deb.cmake names.
+# cpack -G DEB: with LFT_BUNDLE_TORCH=ON, a package that depends only on the system
+# libraries listed by deb.cmake.
 if(NOT SKBUILD)
   install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/lft RENAME copyright)
 endif()

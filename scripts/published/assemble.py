@@ -1,6 +1,6 @@
 """A LLaVA and a SmolVLM of published weights: the decoder is SmolLM2-135M-Instruct, the vision
-tower DINOv2-S in SigLIP's form, the projector between them is random. Small enough for a test, and
-shaped by training as no tiny model is. Needs scripts/setup --peers.
+tower DINOv2-S in SigLIP's layout, the projector between them is random. Small enough for a test,
+with weights from real training, unlike a tiny random model. Needs scripts/setup --peers.
 
   .deps/venv/bin/python scripts/published/assemble.py llava|smolvlm OUT
 """
@@ -73,7 +73,7 @@ def decoder_config(file, vocab, **more):
 
 
 def decoder_weights(file, config):
-    """As transformers names them, new tokens with the mean of the others' embeddings."""
+    """Tensors under transformers' names; new tokens get the mean of the other embeddings."""
     heads = dict(q=config.num_attention_heads, k=config.num_key_value_heads)
     names = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
     names |= {f"attn_{part}": f"self_attn.{part}_proj" for part in "qkv"}
@@ -94,8 +94,8 @@ def decoder_weights(file, config):
 
 
 def tower_weights(layers):
-    """DINOv2's as SigLIP's, on a grid of SIDE: the positions resampled, the class token left out,
-    the layer scales folded into what they scale."""
+    """DINOv2's weights as SigLIP's, on a grid of SIDE: positions resampled, class token removed,
+    layer scales folded into the weights that they scale."""
     onnx = {name: torch.from_numpy(value.copy()) for name, value in read_onnx(TOWER).items()}
     begin = "backbone.embeddings.patch_embeddings.projection."
     grid, stored = SIDE // PATCH, onnx["backbone.embeddings.Reshape_1"]

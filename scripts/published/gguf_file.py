@@ -35,7 +35,7 @@ class GgufFile:
         self.places = {}
         for _ in range(tensors):
             name = self.string()
-            shape = self.unpack(f"{self.unpack('I')[0]}Q")[::-1]  # ggml counts from the inside
+            shape = self.unpack(f"{self.unpack('I')[0]}Q")[::-1]  # ggml lists the innermost first
             self.places[name] = (shape, *self.unpack("IQ"))
         alignment = self.metadata.get("general.alignment", 32)
         self.start = -(-self.at // alignment) * alignment
@@ -63,7 +63,7 @@ class GgufFile:
         count, begin = int(np.prod(shape)), self.start + offset
         if kind == F32:
             return np.frombuffer(self.bytes, "<f4", count, begin).reshape(shape)
-        # A block is its scale (Q4_1: and its least value), then its codes.
+        # A block is its scale (Q4_1: also its minimum), then its codes.
         codes = dict([(Q4_1, [("least", "<f2"), ("codes", "u1", BLOCK // 2)])]).get(
             kind, [("codes", "i1", BLOCK)]
         )

@@ -44,8 +44,8 @@ def text(value):
 
 
 def read_onnx(path):
-    """The exporter names the matrix of a linear layer by a number and stores it transposed; here it
-    has torch's name and layout."""
+    """The exporter names a linear layer's matrix by a number and transposes it; this restores
+    torch's name and layout."""
     weights, nodes = {}, {}
     data = memoryview(pathlib.Path(path).read_bytes())
     graph = next(value for field, value in fields(data) if field == GRAPH)

@@ -4,7 +4,7 @@ its tokenizer and processor files, in HF layout.
   base.py OUT_DIR [--seed S]
 
 The tokenizer is a Llama-style BPE with byte fallback, so any text can be encoded.
-train.sh beside this file turns the result into recipes/quickstart/model with lft itself.
+train.sh in this folder turns the result into recipes/quickstart/model with lft itself.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def tokenizer(out):
     )
     tok.train_from_iterator(" ".join(CORPUS).split(), trainer)
     data = json.loads(tok.to_str())
-    # The trainer marks every special token alike; the byte tokens are plain vocabulary
+    # The trainer marks every special token the same way; the byte tokens are plain vocabulary
     # in a Llama tokenizer.
     data["added_tokens"] = [entry for entry in data["added_tokens"] if entry["content"] in special]
     tok = Tokenizer.from_str(json.dumps(data))

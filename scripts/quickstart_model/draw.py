@@ -1,13 +1,13 @@
-"""Makes what the quickstart base is pre-trained on: drawn shapes, colours and pen strokes,
-and a few rows of text. No digit and no letter is ever drawn.
+"""Writes the pre-training data of the quickstart base: drawn shapes, colours and pen strokes,
+and a few rows of text. No digit or letter is drawn.
 
   draw.py OUT_DIR [--count N] [--seed S]     writes OUT_DIR/images/*.png and OUT_DIR/train.json,
                                              eval.json (LLaVA JSON)
 
 A third of the images are coloured shapes at full size; the rest are pen strokes, box-filtered down
 to 8x8 with 17 grey levels, the way the UCI handwritten digits were scanned, so that the vision
-tower has seen that kind of picture when it meets the digits. One row in eight has no image: it
-writes numbers, so that the digits' tokens mean something before any picture of one is seen.
+tower has seen such images before the digits. One row in eight has no image: it
+writes numbers, so that the digit tokens have a meaning before an image of a digit is seen.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def draw_shape(rng):
 
 
 def arc(rng, closed):
-    """Points of an ellipse, whole or in part, in the unit square; closed ones make a loop."""
+    """Points of a complete or partial ellipse in the unit square; closed ones form a loop."""
     cx, cy, rx, ry = (
         rng.uniform(0.3, 0.7),
         rng.uniform(0.25, 0.75),
@@ -90,7 +90,7 @@ def arc(rng, closed):
 
 
 def segment(rng):
-    """A straight stroke: its points and its direction's name."""
+    """A straight stroke: its points and the name of its direction."""
     kind = rng.choice(["level", "upright", "falling", "rising"])
     x, y, half = rng.uniform(0.35, 0.65), rng.uniform(0.3, 0.7), rng.uniform(0.18, 0.3)
     dx, dy = {
@@ -104,7 +104,7 @@ def segment(rng):
 
 
 def opening(points):
-    """Where an open arc opens: the side of the middle of its gap as seen from its centre."""
+    """The side on which an arc is open: direction of the middle of its gap from its centre."""
     cx, cy = sum(p[0] for p in points) / len(points), sum(p[1] for p in points) / len(points)
     gx, gy = (points[0][0] + points[-1][0]) / 2 - cx, (points[0][1] + points[-1][1]) / 2 - cy
     if abs(gx) > abs(gy):
@@ -114,7 +114,7 @@ def opening(points):
 
 def scan(strokes, rng):
     """Draws strokes with a thick pen and box-filters them to 8x8 with 17 grey levels,
-    as a digit scanner did."""
+    like a digit scanner."""
     scale = 32
     canvas = Image.new("L", (8 * scale, 8 * scale), 0)
     pen, width = ImageDraw.Draw(canvas), rng.randrange(22, 40)
@@ -129,7 +129,7 @@ def scan(strokes, rng):
 
 def ink_map(image):
     """The picture in words, row by row of a 4x4 grid: # dark with ink, o some, . none.
-    Answering it takes an eye for every place."""
+    Answering it requires every position of the image."""
     cells = (
         np.asarray(image, dtype=np.float64).reshape(4, 2, 4, 2).mean(axis=(1, 3)).flatten() / 255
     )
@@ -182,7 +182,7 @@ WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 
 def write_number(rng):
-    """A row without an image: the only place where digits occur, as text."""
+    """A row without an image: digits occur only here, as text."""
     value = rng.randrange(10)
     return rng.choice(
         [

@@ -1,5 +1,5 @@
-"""Copies a model directory, its weights rounded to FP16 (half the bytes in the repository,
-and finer than BF16 for what a merge rounds).
+"""Copies a model directory with its weights rounded to FP16 (half the size in the repository,
+and finer than BF16, to which a merge rounds).
 
 store.py FROM_DIR TO_DIR
 """

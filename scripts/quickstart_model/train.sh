@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Remakes recipes/quickstart: exports the digits, draws the pictures, pre-trains the base with lft
+# Rebuilds recipes/quickstart: exports the digits, draws the pictures, pre-trains the base with lft
 # itself and stores it in FP16.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -1,4 +1,4 @@
-// Hash, text and signals.
+// Hashes, text and signals.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -58,14 +58,14 @@ TEST(Text, ClosestNamesFindMisspellingsOnly) {
   EXPECT_TRUE(closest_names(std::string(100000, 'a'), fields).empty());
 }
 
-/// As the shell itself reads it.
+/// Quoted text is parsed by the shell itself.
 TEST(Text, AShellReadsAWordBackAsItIs) {
   EXPECT_EQ(shell_word("runs/a-1_b/step-5"), "runs/a-1_b/step-5");
   for (const std::string word :
        {"", "a b", "it's", "$HOME", "`id`", "a\"b\\c", "x;y&z|(w)", "~", "*.json", "#1", "!!",
         "a\nb", "\u00e9", "k=v w", "a\tb'c\\", "\x1b[2J", "\xff\xfe", "\u202ex", "a\n"}) {
     const std::string quoted = shell_word(word);
-    EXPECT_EQ(escape_text(quoted), quoted);  // as a message prints it
+    EXPECT_EQ(escape_text(quoted), quoted);  // as printed in a message
     FILE* const shell = popen(("exec bash <<'END'\nprintf %s " + quoted + "\nEND\n").c_str(), "r");
     ASSERT_NE(shell, nullptr);
     char read[64];

@@ -26,7 +26,7 @@ TEST(Errors, HostileTextCannotMoveTheCursorOrBreakUtf8) {
   EXPECT_EQ(escape_text(std::string("a\0b", 3)), "a\\x00b");
   EXPECT_EQ(escape_text("\xff\xc0\x80\xed\xa0\x80\xf5"),
             "\\xff\\xc0\\x80\\xed\\xa0\\x80\\xf5");  // never valid, overlong, surrogate, too big
-  EXPECT_EQ(escape_text("\xe2\x82"), "\\xe2\\x82");  // cut
+  EXPECT_EQ(escape_text("\xe2\x82"), "\\xe2\\x82");  // truncated
   EXPECT_EQ(escape_text("\xe2\x80\xae"
                         "abc\xc2\x9b"),
             "\\u202eabc\\u009b");  // right-to-left override, C1

@@ -1,4 +1,4 @@
-// What no exception can get out of still ends as an error, not as a crash.
+// An exception that cannot propagate still ends as an error, not as a crash.
 #include <gtest/gtest.h>
 
 #include <csignal>

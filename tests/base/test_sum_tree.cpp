@@ -16,7 +16,7 @@ std::string tree(Range range) {
   return "(" + tree({range.begin, middle}) + "+" + tree({middle, range.end}) + ")";
 }
 
-/// The same by a stack, as a process adds what it runs.
+/// The same with a stack, in the way a process adds its parts.
 std::string stacked(Range range) {
   std::vector<std::string> waiting;
   const std::vector<int64_t> additions = additions_after(range.size());

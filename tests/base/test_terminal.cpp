@@ -1,4 +1,4 @@
-// The end of stdout and stderr: folded lines, colours, and the line that stays below the others.
+// Terminal output of stdout and stderr: folded lines, colours, and the line that stays at the end.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pty.h>
@@ -19,7 +19,7 @@ TEST(Fold, BreaksAtBlanksAndIndentsLikeTheSecondColumn) {
   EXPECT_EQ(fold("one two three four", 9), "one two\n    three\n    four");
   EXPECT_EQ(fold("  where: aaa bbb", 12), "  where: aaa\n      bbb");
   EXPECT_EQ(fold("aaaaaa bbb  cc dd ee ff", 20), "aaaaaa bbb\n    cc dd ee ff");
-  // The gap between columns is no part of either line.
+  // The gap between columns belongs to no line.
   EXPECT_EQ(fold("aaaa bbbb      cccc", 12), "aaaa bbbb\n    cccc");
 }
 
@@ -37,7 +37,7 @@ TEST(Fold, CountsColumnsAndNotBytes) {
   EXPECT_EQ(fold("\xc3\xa9\xc3\xa9\xc3\xa9 b", 5), "\xc3\xa9\xc3\xa9\xc3\xa9 b");
 }
 
-/// Every line of any table fits, whatever the width, unless one word alone does not.
+/// Every line of any table fits at every width, except a single word that is too long.
 TEST(Fold, EveryPartFits) {
   const std::string row = "module  language_model.model  [1, 40, 4096]   16,777,216  12.3 MB  x";
   for (int64_t width = 28; width < 90; ++width) {
@@ -55,7 +55,7 @@ TEST(Fold, EveryPartFits) {
   }
 }
 
-/// What `body` writes to a terminal that both streams are.
+/// Output of `body` on a terminal that is both stdout and stderr.
 template <class Body>
 std::string on_terminal(Body body) {
   int terminal = -1, program = -1;

@@ -1,4 +1,4 @@
-// Small checkpoints with known numbers, and what tests do to their files.
+// Small checkpoints with known values, and ways to damage their files.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -20,14 +20,14 @@ inline Recipe small_recipe() {
   recipe.output_dir = "runs/a";
   recipe.model.path = "base";
   recipe.data.train = "rows.json";
-  recipe.train.grad_accum = 1;  // a run saves what auto came to
+  recipe.train.grad_accum = 1;  // a run saves the resolved value of auto
   recipe.data.chat_template = "llava-v1";
   recipe.data.image_fit = "pad";
   return recipe;
 }
 
-/// Every stored type, a scalar, an empty tensor, a tensor that is not contiguous, and numbers at
-/// the edges of F32. Differs by step.
+/// Every stored type, a scalar, an empty tensor, a non-contiguous tensor, and numbers at
+/// the limits of F32. Differs by step.
 inline Checkpoint small_checkpoint(int64_t step) {
   const auto counted = [&](at::IntArrayRef shape, double scale) {
     int64_t count = 1;
@@ -79,7 +79,7 @@ inline void expect_same_tensors(const std::map<std::string, at::Tensor>& found,
   }
 }
 
-/// Bits, not values: -0 is not 0.
+/// Compares bits, not values: -0 differs from 0.
 inline void expect_same(const Checkpoint& found, const Checkpoint& wanted) {
   EXPECT_EQ(found.step, wanted.step);
   EXPECT_EQ(found.run_id, wanted.run_id);
@@ -91,7 +91,7 @@ inline void expect_same(const Checkpoint& found, const Checkpoint& wanted) {
   EXPECT_EQ(found.recipe, wanted.recipe);
 }
 
-/// Names in `dir`, hidden ones too.
+/// Names in `dir`, including hidden ones.
 inline std::vector<std::string> names_in(const std::string& dir) { return list_dir(dir); }
 
 }  // namespace lft::test

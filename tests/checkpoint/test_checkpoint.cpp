@@ -1,4 +1,4 @@
-// Saving and loading: what goes in comes out bit for bit, old steps leave in the right order, and a
+// Saving and loading: data round-trips bit for bit, old steps are deleted in the right order, and a
 // run is recognised as the same.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -258,7 +258,7 @@ TEST(Checkpoint, ListsNewestFirstWithSizesAndFaults) {
   EXPECT_NE(list[1].fault.find("found 2 bytes, sha256 " + sha256("{}")), std::string::npos)
       << list[1].fault;
   EXPECT_NE(list[1].fault.find("state.json"), std::string::npos);
-  EXPECT_EQ(list_checkpoints(dir.path(), false)[1].fault, "");  // MANIFEST alone is whole
+  EXPECT_EQ(list_checkpoints(dir.path(), false)[1].fault, "");  // only MANIFEST is complete
   EXPECT_EQ(list_checkpoints(dir.file("none"), true).size(), 0u);
 }
 

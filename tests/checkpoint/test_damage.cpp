@@ -1,5 +1,5 @@
-// Every damaged byte is seen, every refusal says what was wanted and what is there, and formats of
-// the past load for ever.
+// Every damaged byte is detected, every refusal reports the expected and the found value, and old
+// formats always load.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using namespace test;
 const char* const kFiles[] = {"MANIFEST", "optimizer.safetensors", "recipe.yaml", "state.json",
                               "trainables.safetensors"};
 
-/// Steps 3 and 4 of a run, and one file of step 4 at a time with other bytes.
+/// Steps 3 and 4 of a run, with one file of step 4 replaced at a time.
 class Damage : public ::testing::Test {
  protected:
   Damage() {
@@ -27,7 +27,7 @@ class Damage : public ::testing::Test {
   }
   std::string file(const std::string& name) const { return dir_.file("step-4/" + name); }
 
-  /// The step is refused with this file and both hashes, and a resume takes the step before it with
+  /// The step is refused with this file and both hashes, and a resume uses the step before it with
   /// one warning.
   void expect_refused(const std::string& name, const std::string& what) const {
     const std::string text = test::thrown_text(
@@ -114,7 +114,7 @@ TEST_F(Damage, AStepUnderAnotherNumberIsSeen) {
   EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "named for another step",
                    load_checkpoint(dir_.file("step-5")));
   std::filesystem::rename(dir_.file("step-5"),
-                          dir_.file("best"));  // any other name is the user's own
+                          dir_.file("best"));  // any other name belongs to the user
   expect_same(load_checkpoint(dir_.file("best")), small_checkpoint(4));
 }
 
@@ -167,8 +167,8 @@ TEST(Resume, AFileInPlaceOfTheFolderIsNoFreshStart) {
 TEST(Formats, TheFirstOneLoadsForEver) {  // guarantee A10
   const std::string stored = LFT_SOURCE_DIR "/tests/checkpoint/fixtures/v1";
   Checkpoint loaded = load_checkpoint(stored + "/step-3");
-  loaded.recipe = dump_recipe(
-      parse_recipe(loaded.recipe, "recipe.yaml"));  // fields that are newer have their defaults
+  loaded.recipe =
+      dump_recipe(parse_recipe(loaded.recipe, "recipe.yaml"));  // newer fields have their defaults
   expect_same(loaded, small_checkpoint(3));
   std::vector<std::string> warnings;
   EXPECT_EQ(load_newest(stored, &warnings)->step, 3);
@@ -192,7 +192,7 @@ TEST(Formats, AFutureOneIsSaidSoAndLeftAlone) {  // guarantee A10
   EXPECT_EQ(test::names_in(dir.path()), (std::vector<std::string>{"step-2", "step-3"}));
 }
 
-/// A state whose hashes fit: only its values are none that a run writes.
+/// A state with matching hashes; only its values are invalid.
 TEST(ForgedState, IsRefusedByItsField) {
   const std::vector<std::pair<const char*, Json>> forged = {{"/adam_steps/w", uint64_t{1} << 63},
                                                             {"/adam_steps/w", 1e308},

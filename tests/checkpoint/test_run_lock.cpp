@@ -1,5 +1,5 @@
-// One run an output directory: who comes second is told who is first, and a dead owner holds
-// nothing.
+// One run per output directory: a second run is refused with the name of the first, and a dead
+// owner has no lock.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -112,7 +112,7 @@ TEST(RunLock, AReadOnlyFolderIsAResource) {  // guarantee A11: chmod 500
   ASSERT_EQ(chmod(dir.path().c_str(), 0500), 0);
   const pid_t child = fork();
   if (child == 0) {
-    constexpr uid_t kNobody = 65534;  // to the super-user every folder can be written
+    constexpr uid_t kNobody = 65534;  // the superuser can write to every folder
     if (geteuid() == 0 &&
         (chown(dir.path().c_str(), kNobody, kNobody) != 0 || setuid(kNobody) != 0))
       _exit(2);

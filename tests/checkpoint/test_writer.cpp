@@ -1,5 +1,5 @@
-// Writing behind the caller's back: what was handed over is what is saved, one at a time, and a
-// failure is told.
+// Writing in the background: the data passed in is what is saved, one save at a time, and a
+// failure is reported.
 #include <gtest/gtest.h>
 
 #include "checkpoint/support.h"
@@ -37,7 +37,7 @@ TEST(CheckpointWriter, WritesOneAtATimeAndKeepsTheNewest) {
   {
     CheckpointWriter writer(dir.path(), 2, /*behind=*/true);
     for (int64_t step = 1; step <= 5; ++step) writer.save(small_checkpoint(step));
-  }  // the last one is waited for
+  }  // waits for the last one
   EXPECT_EQ(names_in(dir.path()), (std::vector<std::string>{"step-4", "step-5"}));
 }
 

@@ -1,4 +1,4 @@
-// Runs the built lft as a user would and keeps what came out.
+// Runs the built lft as a user would and keeps its output.
 #pragma once
 #include <stdio.h>
 #include <sys/wait.h>
@@ -15,7 +15,7 @@ struct Ran {
   int code = -1;  // exit code; 128 + n after signal n
   std::string out, err;
 
-  /// How often `piece` stands on stderr.
+  /// Number of occurrences of `piece` on stderr.
   int count(const std::string& piece) const {
     int found = 0;
     for (size_t at = err.find(piece); at != std::string::npos; at = err.find(piece, at + 1))
@@ -24,7 +24,7 @@ struct Ran {
   }
 };
 
-/// `arguments` as a shell would read them.
+/// `arguments` in shell syntax.
 inline Ran run_lft(const std::string& arguments) {
   const TempDir scratch;
   const std::string command =

@@ -1,5 +1,5 @@
-"""The chat of `lft generate` as a person meets it: keys typed on a pseudo-terminal,
-over the quickstart model without its end token, so that an answer lasts."""
+"""The chat of `lft generate` in interactive use: keys typed on a pseudo-terminal,
+over the quickstart model without its end token, so that an answer is long."""
 
 import json
 import os
@@ -22,8 +22,8 @@ PROMPT = "\n> "
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """The LM head's row of </s> is zero, which another token always exceeds;
-    positions for a long answer."""
+    """Sets the LM head's row of </s> to zero, which another token always exceeds;
+    adds positions for a long answer."""
     path = tmp_path_factory.mktemp("endless") / "model"
     shutil.copytree(ROOT / "recipes/quickstart/model", path)
     weights = bytearray((path / "model.safetensors").read_bytes())
@@ -41,7 +41,7 @@ def model(tmp_path_factory):
 
 
 class Chat:
-    """lft on a terminal of its own; what it shows is read up to a text that is waited for."""
+    """lft on a separate terminal; its output is read until an expected text."""
 
     def __init__(self, model, state, *more):
         self.pid, self.fd = pty.fork()
@@ -54,7 +54,7 @@ class Chat:
         self.until(PROMPT)
 
     def until(self, text):
-        """What came since the last call, up to `text`."""
+        """The output since the last call, up to `text`."""
         deadline = time.monotonic() + 120
         while text not in self.shown:
             ready, _, _ = select.select([self.fd], [], [], max(0, deadline - time.monotonic()))
@@ -69,7 +69,7 @@ class Chat:
         os.write(self.fd, keys.encode())
 
     def ask_and_stop(self, keys, words=3):
-        """The answer as far as it was written, a line, without the terminal's own ^C."""
+        """The answer as far as it was written, one line, without the terminal's own ^C."""
         self.type(keys + "\r")
         begin = "".join(self.until("loop") + "loop" for _ in range(words))
         self.type(CTRL_C)
@@ -105,7 +105,7 @@ def test_ctrl_c_stops_the_answer_and_the_conversation_goes_on_from_it(model, tmp
     said = f"{system}USER: hello ASSISTANT: {first}</s>"
 
     def answer(before):
-        """After `before`, whose </s> is the token: a template's special tokens are tokens."""
+        """Encodes after `before`; </s> is one token, as a template's special tokens are tokens."""
         whole = tmp_path / "whole.jinja"
         whole.write_text(
             "{% raw %}<s>" + before + "{% endraw %}{% for message in messages %}"

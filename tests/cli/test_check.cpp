@@ -1,4 +1,4 @@
-// lft check: what train would refuse, with train's exit codes, and not a byte written.
+// lft check: everything that train would refuse, with train's exit codes, without writing a byte.
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ class Check : public ::testing::Test {
  protected:
   Check() : recipe_(run_.dir().write("recipe.yaml", dump_recipe(run_.recipe("out")))) {}
 
-  /// Runs it and sees that nothing was written, whatever came out.
+  /// Runs it and checks that nothing was written, for any result.
   Ran check(const std::string& sets = "") {
     const Listing before = listing(run_.dir().path());
     const Ran ran = run_lft("check " + recipe_ + " " + sets);
@@ -80,7 +80,7 @@ TEST_F(Check, PrintsPlanProofAndMemoryAndExitsWithZero) {
         "train.activation_checkpointing=block ", "were taken by the model", "\nit will train\n"}) {
     EXPECT_NE(ran.out.find(piece), std::string::npos) << "no \"" << piece << "\" in:\n" << ran.out;
   }
-  EXPECT_EQ(ran.out.find(" no "), std::string::npos) << ran.out;  // nothing is unreached
+  EXPECT_EQ(ran.out.find(" no "), std::string::npos) << ran.out;  // every parameter is reached
   EXPECT_FALSE(fs::exists(run_.dir().file("out")));
 }
 
@@ -132,7 +132,7 @@ TEST_F(Check, NoSupervisedTokenInTheHeldOutRows) {
 
 TEST_F(Check, AProjectorWithoutAnImage) {
   expect_error(rows("text", "What?", false), 2, {"no image can teach the projector"});
-  EXPECT_EQ(check("--set full=[]").code, 0);  // the same rows serve the adapters
+  EXPECT_EQ(check("--set full=[]").code, 0);  // the same rows are used for the adapters
 }
 
 TEST_F(Check, RecipeAndInputErrorsAreThoseOfTrain) {
@@ -198,7 +198,7 @@ TEST_F(Check, LearningRatesThatMoveNothing) {
     expect_error(set, 2, {"0", "optim."});
   }
   EXPECT_EQ(check("--set train.max_steps=1 --set optim.warmup_ratio=0").code, 0);
-  EXPECT_EQ(check("--set optim.projector_lr=0").code, 0);  // the adapters move
+  EXPECT_EQ(check("--set optim.projector_lr=0").code, 0);  // the adapters change
 }
 
 TEST_F(Check, WhatDoesNotFitIsAnErrorAndNothingElse) {
@@ -213,10 +213,10 @@ TEST_F(Check, WhatDoesNotFitIsAnErrorAndNothingElse) {
   EXPECT_NE(ran.out.find("it does not fit"), std::string::npos) << ran.out;
   EXPECT_EQ(ran.out.find("it will train"), std::string::npos) << ran.out;
   EXPECT_EQ(ran.count("error: the run needs more memory than is free"), 1) << ran.err;
-  EXPECT_NE(ran.err.find("train."), std::string::npos) << ran.err;  // what to change
+  EXPECT_NE(ran.err.find("train."), std::string::npos) << ran.err;  // the remedy
 }
 
-/// Also after a run, and while it writes: check looks at the recipe, and train refuses the folder.
+/// Also after a run, and while it writes: check reads the recipe, and train refuses the folder.
 TEST_F(Check, AnOutputDirectoryThatContainsARunIsNoticed) {
   run_.dir().write("out/metrics.jsonl", "");
   run_.dir().write("out/.lock", "of an earlier run");

@@ -1,4 +1,4 @@
-// lft checkpoint ls and verify, as a user runs them on a run's folder.
+// lft checkpoint ls and verify, as run by a user on a run folder.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The man page and the shells' completions, read by the programs they are for where those are
-// there.
+// The man page and the shell completions, read by the programs they are for, if
+// installed.
 #include <gtest/gtest.h>
 
 #include "cli/run_lft.h"
@@ -10,7 +10,7 @@ namespace {
 using test::Ran;
 using test::run_lft;
 
-/// What a shell command prints.
+/// Output of a shell command.
 std::string shell(const std::string& command) {
   std::string out;
   FILE* pipe = popen(("bash -c '" + command + "' 2>&1").c_str(), "r");

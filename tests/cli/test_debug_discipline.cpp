@@ -1,5 +1,5 @@
-// lft debug overfit, subset, bare, base and weights as a user runs them: exit codes, what is said,
-// what is written.
+// lft debug overfit, subset, bare, base and weights as run by a user: exit codes, messages,
+// written files.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// What generate, eval and score choose by themselves, and what they refuse.
+// Defaults and refusals of generate, eval and score.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -66,7 +66,7 @@ Ran chat(const TinyRun& run, const std::string& typed) {
 }
 
 TEST(Generate, AChatBeginsAnew) {
-  const TinyRun run;  // of 512 positions
+  const TinyRun run;  // with 512 positions
   const std::string question(300, 'a');
   EXPECT_EQ(chat(run, question + "\n" + question + "\n").code, 3);
   const Ran cleared = chat(run, question + "\n/clear\n" + question + "\n");
@@ -126,8 +126,8 @@ TEST(Generate, AnAdapterKnowsItsTokenizer) {
   EXPECT_NE(ran.err.find("another tokenizer"), std::string::npos) << ran.err;
 }
 
-/// Of a model that the token "z" overflows in FP16: exit 5 with row and module, and the rows next
-/// to it are in the file.
+/// A model in which the token "z" overflows in FP16: exit 5 with row and module, and the rows
+/// before it are in the file.
 TEST(NotFinite, EvalScoreAndGenerateNameRowTokenAndModule) {
   const TinyRun run;
   change_model(run, [](StoredTensors& tensors) { poison_token(tensors, 3 + 'z', 0, 6e4f); });

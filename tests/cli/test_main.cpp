@@ -1,4 +1,4 @@
-// The binary's promises: exit codes, and on failure one error block without a stack.
+// Guarantees of the program: exit codes, and on failure one error block without a stack trace.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -158,7 +158,7 @@ TEST(Main, ASignalEndsTheRunBehindAStepWithTheAdapterSaved) {
   const TinyRun run;
   for (const auto& [name, code] : {std::pair("INT", 130), std::pair("TERM", 75)}) {
     const std::string recipe = write_recipe(run, name);
-    // The run would take hours; the shell sends one signal once the metrics show steps.
+    // The run would take hours; the shell sends one signal once the metrics contain steps.
     const std::string metrics = run.dir().file(name + std::string("/metrics.jsonl"));
     const std::string arguments =
         "train " + recipe +

@@ -1,4 +1,4 @@
-// Memory that runs out in the real program: exit 6 and one block; and lft debug memory.
+// Out of memory in the real program: exit 6 and one error block; and lft debug memory.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -11,7 +11,7 @@ namespace lft::test::memory_test {
 using namespace lft::recipe;
 namespace {
 
-/// Text rows so long, and so many in one batch, that a step takes hundreds of megabytes.
+/// Text rows so long, and a batch so large, that a step takes hundreds of megabytes.
 class MemoryCli : public ::testing::Test {
  protected:
   MemoryCli() {
@@ -29,14 +29,14 @@ class MemoryCli : public ::testing::Test {
   std::string recipe(const std::string& out, int64_t batch) const {
     Recipe recipe = run_.recipe(out);
     recipe.full.clear();
-    recipe.data.eval = one_row_;  // what the report asks
+    recipe.data.eval = one_row_;  // prompts of the report
     recipe.data.workers = 1;
     recipe.train.batch_size = batch;
     recipe.train.max_steps = 2;
     run_.dir().write(out + ".yaml", dump_recipe(recipe));
     return run_.dir().file(out + ".yaml");
   }
-  /// Under RLIMIT_AS of so many kilobytes; 0: none.
+  /// Runs under RLIMIT_AS of this many kilobytes; 0: none.
   Ran train(const std::string& recipe, int64_t kilobytes) const {
     return limited("train " + recipe, kilobytes);
   }
@@ -57,7 +57,7 @@ class MemoryCli : public ::testing::Test {
 };
 
 TEST_F(MemoryCli, ExitsWithSixAndOneBlock) {
-  // The least address space in which a small batch trains, to 256 MiB; the large one needs a
+  // The smallest address space in which a small batch trains, to 256 MiB; the large one needs a
   // gigabyte more.
   int64_t too_little = 0, enough = 16 << 20;
   while (enough - too_little > 256 << 10) {
@@ -79,8 +79,8 @@ TEST_F(MemoryCli, ExitsWithSixAndOneBlock) {
   EXPECT_GE(rehearsed, 1);
 }
 
-/// From too little to open the model to enough: each time all is well or it says that memory ran
-/// out, and nothing else.
+/// From too little to open the model to enough: each run succeeds or reports out of memory,
+/// and nothing else.
 TEST_F(MemoryCli, EvalAndCheckSayItToo) {
   const std::string small = recipe("small", 2);
   const std::string commands[] = {"check " + small,

@@ -1,4 +1,4 @@
-// The peak that is predicted for a run beside the one that the system counts, on a model of 63
+// The predicted peak memory of a run and the one measured by the system, on a model of 63
 // million parameters.
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ Json measured(const test::TempDir& dir, const Recipe& recipe, const std::string&
   return events.size() == 1 ? events[0] : Json::object();
 }
 
-/// A LLaVA whose weights and activations are what a process holds, not its libraries.
+/// A LLaVA whose weights and activations dominate a process's memory, not its libraries.
 class MemoryPrediction : public ::testing::Test {
  protected:
   static constexpr int64_t kElements = 1 << 16;
@@ -51,7 +51,7 @@ class MemoryPrediction : public ::testing::Test {
     for (size_t i = 0; i < rows.size(); ++i)
       rows[i]["conversations"][1]["value"] = std::string(60 + 30 * i, 'a');
     run_.dir().write("rows.json", rows.dump());
-    // What the report asks costs more than the steps: one row without an image.
+    // The report's answers need more than the steps: one row without an image.
     const Json one = {
         {"id", "one"},
         {"conversations",
@@ -89,7 +89,7 @@ class MemoryPrediction : public ::testing::Test {
     recipe.data.eval = one_row_;
     recipe.optim.lr = 1e-4;
     recipe.train.max_steps = 2;
-    recipe.train.worst_first = false;  // the steps hold the largest micro-batch anyway
+    recipe.train.worst_first = false;  // the steps contain the largest micro-batch anyway
     return recipe;
   }
   Json measured_of(const std::string& dtype, int64_t batch) const {
@@ -104,7 +104,7 @@ class MemoryPrediction : public ::testing::Test {
 };
 
 TEST_F(MemoryPrediction, IsWithinATenthOfTheMeasuredPeak) {
-  // Without AVX-512, oneDNN multiplies BF16 by loops that take a hundred times as long.
+  // Without AVX-512, oneDNN multiplies BF16 in loops that take a hundred times as long.
   const bool fast_bf16 = __builtin_cpu_supports("avx512bw") != 0;
   std::vector<const char*> dtypes = {"fp32"};
   if (fast_bf16) dtypes.push_back("bf16");
@@ -120,14 +120,14 @@ TEST_F(MemoryPrediction, IsWithinATenthOfTheMeasuredPeak) {
       peaks[dtype + std::to_string(batch)] = peak;
     }
   }
-  // What is compared differs by much more than the tolerance.
+  // The compared values differ by much more than the tolerance.
   EXPECT_GT(peaks["fp324"], 1.5 * peaks["fp321"]);
   if (fast_bf16) {
     EXPECT_GT(peaks["fp324"], 1.5 * peaks["bf164"]);
   }
 }
 
-/// Every row shows one photograph, and the steps of a small model are short: workers are at work on
+/// Every row shows one photograph, and the steps of a small model are short: workers decode
 /// it nearly all the time.
 TEST(MemoryOfImages, ThatAreReadIsCounted) {
   const test::TinyRun run(4);

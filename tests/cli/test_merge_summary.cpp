@@ -63,8 +63,8 @@ TEST(MergeCommand, WritesTheFiguresAndOneLine) {
   }
 }
 
-/// Linear layers of the decoder that are saved whole, and LoRA on others: the merge is right, and
-/// one that leaves out any of them is found.
+/// Fully saved linear layers of the decoder, and LoRA on others: the merge is right, and
+/// a merge that omits any of them is detected.
 TEST(MergeCommand, AWholeDecoderLayerIsMergedAndLeavingItOutIsFound) {
   const std::string layer = "language_model.model.layers.0.";
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {

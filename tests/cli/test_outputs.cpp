@@ -1,4 +1,4 @@
-// No command's output takes the place of something that it reads.
+// No command's output replaces one of its inputs.
 #include <gtest/gtest.h>
 
 #include <filesystem>

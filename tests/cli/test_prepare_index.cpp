@@ -1,4 +1,4 @@
-// `lft prepare --index`, and starts that find the index.
+// `lft prepare --index`, and start-ups that use the index.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -48,7 +48,7 @@ TEST_F(PrepareIndex, WritesBesideTheDataWhatARunFinds) {
   for (size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(others[i]["run_hash"], steps[i]["run_hash"]);
 }
 
-/// An evaluation reads rows by other rules than a run; the data are the same.
+/// An evaluation reads rows under other rules than a run; the data are the same.
 TEST_F(PrepareIndex, AnEvaluationDoesNotCallTheDataOthers) {
   EXPECT_EQ(run_lft("prepare " + file_ + " --index").code, 0);
   const Ran ran = run_lft("eval --model " + run_.model() + " --template llava-v1 --data " +
@@ -64,7 +64,7 @@ TEST_F(PrepareIndex, AResumedRunTakesTheIndexOfItsFolder) {
   const Ran on = run_lft("train " + file_ + " --resume --set train.max_steps=4");
   EXPECT_EQ(on.code, 0) << on.err;
   EXPECT_EQ(on.err.find("made again"), std::string::npos) << on.err;
-  std::string rows = test::slurp(path("rows.json"));  // another answer, as many bytes
+  std::string rows = test::slurp(path("rows.json"));  // another answer with as many bytes
   rows[rows.find("\"gpt\"") + rows.substr(rows.find("\"gpt\"")).find("value") + 9] ^= 1;
   run_.dir().write("rows.json", rows);
   const Ran other = run_lft("train " + file_ + " --resume --set train.max_steps=6");

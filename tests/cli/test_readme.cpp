@@ -1,5 +1,5 @@
-// README.md as a reader takes it: its rows are read, and its commands run in their order as they
-// are printed, over a tiny model in the place of the 7B one.
+// README.md as followed by a reader: its rows are read, and its commands run in their order as
+// printed, over a tiny model instead of the 7B one.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Lines of the README's code blocks of one language ("" of those without), in order.
+/// Lines of the README's code blocks of one language ("": blocks without one), in order.
 std::vector<std::string> block_lines(const std::string& language) {
   std::istringstream text(slurp(LFT_SOURCE_DIR "/README.md"));
   std::vector<std::string> lines;
@@ -67,7 +67,7 @@ class ReadmeCommands : public ::testing::Test {
     fs::copy_file(here + "/rows.json", here + "/data/rows.json");
     fs::copy_file(here + "/images/red0.bmp", here + "/cat.jpg");
   }
-  /// In the folder, as a shell reads it.
+  /// Runs in the folder, in a shell.
   int code_of(const std::string& command) {
     const int status =
         std::system(("cd " + run_.dir().path() + " && LFT_RECIPES=" LFT_SOURCE_DIR "/recipes " +

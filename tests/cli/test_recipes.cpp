@@ -1,5 +1,5 @@
-// Every recipe that comes with lft, run in miniature by its own text: another model, other data,
-// few steps, and nothing else changed.
+// Every recipe bundled with lft, run in miniature with its own text: another model, other data,
+// few steps, otherwise unchanged.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -44,7 +44,7 @@ TEST_P(Recipes, TrainsInMiniature) {
   EXPECT_EQ(products, 1);
 }
 
-/// What stands in its first comment is how it is started.
+/// The first comment of a recipe is its command.
 TEST_P(Recipes, BeginsWithItsOwnCommandAndWhatItIsFor) {
   const std::string text = slurp(kRecipes + GetParam() + ".yaml");
   EXPECT_TRUE(text.starts_with("# lft train recipes/" + GetParam() + ".yaml\n# ") ||

@@ -1,4 +1,4 @@
-// determinism, diff, verify-resume and doctor as a user runs them, in processes of their own.
+// determinism, diff, verify-resume and doctor as run by a user, in separate processes.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -81,7 +81,7 @@ TEST_F(Reproducibility, DiffExitsWithFiveWhereRunsPart) {
 TEST_F(Reproducibility, VerifyResumeIssuesACertificateOverRealProcesses) {
   const Recipe trained = recipe("out");
   const std::string file = written(trained, "r.yaml");
-  ASSERT_EQ(run_lft("train " + file).code, 0);  // the output directory may hold a run
+  ASSERT_EQ(run_lft("train " + file).code, 0);  // the output directory may contain a run
   const std::string adapter =
       sha256_file(trained.output_dir + "/adapter/adapter_model.safetensors");
   const int64_t before = entries(run_.dir().path());

@@ -1,4 +1,4 @@
-// The built lft on a terminal: what a person sees at 80 and at 200 columns, both streams on one
+// The built lft on a terminal: the display at 80 and at 200 columns, both streams on one
 // screen.
 #include <gtest/gtest.h>
 #include <pty.h>
@@ -28,7 +28,7 @@ struct Screen {
     for (const std::string& line : lines) all += line + "\n";
     return all;
   }
-  /// The one line that begins so; "" where none or several do.
+  /// The only line with this prefix; "" if none or several have it.
   std::string line(const std::string& start) const {
     std::string found;
     for (const std::string& each : lines) {
@@ -40,8 +40,8 @@ struct Screen {
   }
 };
 
-/// What stands on a screen of any height in the end: \r goes to the front, ESC [ K clears to the
-/// end, colours are left out.
+/// The final contents of a screen of any height: \r goes to the start, ESC [ K clears to the
+/// end, colours are ignored.
 std::vector<std::string> screen_lines(const std::string& raw) {
   std::vector<std::string> lines(1);
   size_t column = 0;
@@ -92,7 +92,7 @@ Screen on_screen(unsigned short columns, const std::vector<std::string>& argumen
   return screen;
 }
 
-/// Every line fits, unless a word of it alone does not.
+/// Every line fits, except a single word that is too long.
 void expect_fits(const Screen& screen, int64_t columns) {
   for (const std::string& line : screen.lines) {
     const size_t start = std::min(line.find_first_not_of(' '), line.size());

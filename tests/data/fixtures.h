@@ -1,4 +1,4 @@
-// What the data tests share: a tokenizer of single bytes, a small config, files to read.
+// Shared helpers of the data tests: a tokenizer of single bytes, a small config, files to read.
 #pragma once
 #include <string>
 #include <vector>
@@ -19,7 +19,7 @@ using namespace lft::text;
 
 constexpr int64_t kBos = 1, kEos = 2, kImage = 300, kFirstByte = 3;
 
-/// One token a byte (id 3 + byte), "<image>" and "</s>" special, BOS in front.
+/// One token per byte (id 3 + byte), "<image>" and "</s>" special, BOS first.
 class ByteTokenizer : public Tokenizer {
  public:
   std::vector<Token> encode(std::string_view text) const override {
@@ -55,7 +55,7 @@ class ByteTokenizer : public Tokenizer {
   int64_t image_id = kImage;
 };
 
-/// 8x8 images in 4x4 patches: 4 positions an image.
+/// 8x8 images in 4x4 patches: 4 positions per image.
 inline family::ModelConfig small_config(int64_t size = 8, int64_t patch = 4) {
   family::ModelConfig config = llava::parse_llava({{"model_type", "llava"}}, "small");
   const auto own = std::make_shared<llava::LlavaFields>(llava::fields(config));

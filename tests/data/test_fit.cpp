@@ -1,5 +1,5 @@
 // Goldens: tests/goldens/make_fits.py, transformers 5.17 with torchvision. Bytes are equal, not
-// near.
+// approximate.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Rows held out of a data set: how many, by what, and that no row, image or text is on both sides.
+// Held-out rows of a data set: how many, how they are chosen, and no shared row, image or text.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace lft::test;
 
-/// 60 rows without images but for those of `images`, which name the image of a row.
+/// 60 rows without images, except those in `images`, which names the image of a row.
 class HeldOutTest : public ::testing::Test {
  protected:
   std::shared_ptr<const Dataset> rows(int count, const std::map<int, std::string>& images = {}) {
@@ -66,7 +66,7 @@ TEST_F(HeldOutTest, RowsThatShareAnImageOrSayTheSameStayTogether) {
   const auto whole = rows(60, images);
   for (const uint64_t seed : {1, 2, 3, 4, 5}) {
     const std::vector<int64_t> held = held_out_rows(*whole, 0.3, seed);
-    EXPECT_EQ(held.size(), 18U);  // rows without an image fill up what fours leave
+    EXPECT_EQ(held.size(), 18U);  // rows without an image fill the remainder of groups of four
     std::map<int64_t, int> shown;
     for (const int64_t row : held) {
       if (row < 40) ++shown[row / 4];

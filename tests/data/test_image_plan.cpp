@@ -1,5 +1,5 @@
-// The size that positions are planned for is that of the pixels, wherever a file says how it is
-// turned. Which places count is compared with PIL in tests/peers/test_image_files.py.
+// Positions are planned for the size of the decoded pixels, for every place in which a file stores
+// its orientation. tests/peers/test_image_files.py compares the accepted places with PIL.
 #include <gtest/gtest.h>
 #include <zlib.h>
 
@@ -29,7 +29,7 @@ std::string chunk(const std::string& type, const std::string& data) {
   return big(static_cast<uint32_t>(data.size())) + both + big(static_cast<uint32_t>(crc));
 }
 
-/// An EXIF block with an orientation alone.
+/// An EXIF block that contains only an orientation.
 std::string turned(char orientation) {
   std::string block("MM\0*\0\0\0\10\0\1\1\22\0\3\0\0\0\1\0\0\0\0\0\0\0\0", 26);
   block[19] = orientation;
@@ -79,7 +79,7 @@ TEST(ImagePlan, AnOrientationAfterThePixelsIsInThePlanAndInThePixels) {
   EXPECT_EQ(turns, 4);
 }
 
-/// Many small chunks are read together, and a length beyond the end ends the file.
+/// Many small chunks are read together, and a length beyond the end of the file ends it.
 TEST(ImagePlan, ManyChunksAndLengthsBeyondTheEndAreRead) {
   const TempDir dir;
   std::string many;
@@ -94,7 +94,7 @@ TEST(ImagePlan, ManyChunksAndLengthsBeyondTheEndAreRead) {
   EXPECT_EQ(orientation(cut), 1);
 }
 
-/// Makes pixels of another size than it plans.
+/// Produces pixels of a size other than planned.
 class Unsteady : public family::ImageProcessor {
  public:
   family::ImagePlan plan(const image::Size&) const override {

@@ -1,4 +1,4 @@
-// What a data set keeps of itself for a later start, and when that is of use.
+// The index that a data set keeps for a later start, and when it can be used.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace lft::test;
 
-/// Counts what is tokenised.
+/// Counts the tokenised texts.
 class CountingTokenizer : public ByteTokenizer {
  public:
   std::vector<Token> encode(std::string_view text) const override {
@@ -42,7 +42,7 @@ class KeptIndex : public ::testing::Test {
     return open_dataset(dir_.file("rows.jsonl"), dir_.file("img"), tokenizer_, options,
                         {.kept = {dir_.file("kept")}, .lengths = lengths});
   }
-  /// How many rows are tokenised to know all lengths.
+  /// The number of rows tokenised to determine all lengths.
   int measured(const EncodeOptions& options = small_options()) const {
     const auto dataset = open(options);
     tokenizer_.count = 0;

@@ -1,5 +1,5 @@
-// data.group_by_length: batches of samples of like length, in an order that depends on nothing but
-// the options, the epoch and the lengths.
+// data.group_by_length: batches of samples of similar length, in an order that depends only
+// on the options, the epoch and the lengths.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ LoaderOptions grouped(std::shared_ptr<const std::vector<int32_t>> lengths, int64
           .lengths = std::move(lengths)};
 }
 
-/// Positions with padding by positions without.
+/// Positions with padding divided by positions without.
 double padded_share(const std::vector<int64_t>& order, const std::vector<int32_t>& lengths,
                     int64_t batch) {
   int64_t padded = 0;
@@ -56,7 +56,7 @@ double padded_share(const std::vector<int64_t>& order, const std::vector<int32_t
 int32_t spread(int64_t i) { return static_cast<int32_t>(i * 37 % 101); }
 int32_t wide(int64_t i) { return static_cast<int32_t>(20 + i * i * 31 % 1009); }
 
-/// Samples that are as long as the list says.
+/// Samples with the lengths in the list.
 class SizedDataset : public Dataset {
  public:
   explicit SizedDataset(std::vector<int32_t> lengths) : lengths_(std::move(lengths)) {}

@@ -12,7 +12,7 @@ namespace {
 
 using namespace lft::test;
 
-/// Each length is that of the sample as it is read.
+/// Each length equals that of the sample as read.
 void expect_measured(const Dataset& dataset, int64_t workers) {
   const std::vector<SampleLength> lengths = measure_lengths(dataset, workers);
   ASSERT_EQ(lengths.size(), static_cast<size_t>(dataset.size()));
@@ -72,7 +72,7 @@ TEST(Lengths, ABadRowMeasuresNothingAndIsNoError) {
   options.skip_bad = true;
   dir.write("img/cut.bmp", "BM");
   dir.write("img/thin.bmp",
-            bmp(1, 9, 1).substr(0, 54));  // a header that says its size; its pixels are missing
+            bmp(1, 9, 1).substr(0, 54));  // a header with its size; its pixels are missing
   const std::string data = dir.write(
       "d.jsonl", llava_row("a", "", "Q", "A") + "\n{}\n" + llava_row("c", "", "<image>", "A") +
                      "\n" + llava_row("d", "absent.bmp", "<image>", "A") + "\n" +
@@ -84,7 +84,7 @@ TEST(Lengths, ABadRowMeasuresNothingAndIsNoError) {
   ASSERT_EQ(lengths.size(), 7u);
   EXPECT_GT(lengths[0].tokens, 0);
   for (const size_t bad : {1u, 2u, 3u, 4u}) EXPECT_EQ(lengths[bad].tokens, 0) << bad;
-  EXPECT_GT(lengths[5].tokens, 0);  // no pixel is decoded: what is only there missing is not seen
+  EXPECT_GT(lengths[5].tokens, 0);  // no pixel is decoded: a missing image body is not detected
   EXPECT_EQ(lengths[6].tokens, lengths[0].tokens);
 }
 
@@ -110,7 +110,7 @@ TEST(Lengths, TheFirstBadRowIsKeptWithItsReasonWhicheverThreadFoundIt) {
     EXPECT_NE(info.where.find("d.jsonl:8 (id \"bad7\"): "), std::string::npos) << info.where;
     EXPECT_NE(info.next.find("data.image_root"), std::string::npos) << info.next;
     EXPECT_LFT_ERROR(ErrorKind::kInput, "data.image_root",
-                     dataset->get(7));  // training's own error says it too
+                     dataset->get(7));  // training's own error has this text too
   }
   BadSamples none;
   measure_lengths(*open_dataset(dir.write("good.jsonl", llava_row("t", "", "Q", "A")), "",
@@ -155,7 +155,7 @@ TEST(Lengths, AreThoseOfSamplesWithImages) {
   const ByteTokenizer tokenizer;
   const EncodeOptions options = small_options();
   dir.write("img/a.bmp", bmp(9, 6, 1));
-  dir.write("img/large.bmp", bmp(200, 150, 2));  // longer than what is read for a header
+  dir.write("img/large.bmp", bmp(200, 150, 2));  // longer than the part that is read for a header
   std::string json = "[" + llava_row("none", "", "Q", "A");
   for (int i = 0; i < 6; ++i)
     json +=

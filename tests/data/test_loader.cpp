@@ -55,7 +55,7 @@ LoaderOptions options_of(int64_t batch, int64_t accum, int64_t workers, bool shu
           .skip_bad = false};
 }
 
-/// Every step as "epoch|a,b|c": which samples in which micro-batch.
+/// Every step as "epoch|a,b|c": the samples of each micro-batch.
 std::vector<std::string> stream(const Dataset& data, LoaderOptions options, int64_t first_step,
                                 int64_t steps) {
   Loader loader(data, options, first_step);
@@ -134,9 +134,9 @@ TEST(EpochOrder, OfManyRowsIsComputedAndAPermutationAllTheSame) {
   EXPECT_EQ(places({.seed = 5}, 1000, kMostRowsHeld), epoch_order(1000, 5, 3, true));
 }
 
-/// Neighbours of a random order of n lie n / 3 apart on the mean, with the standard deviation
-/// n / sqrt(18); that of the mean of 10^5 is 0.0008 n, since each shares a place with the next, and
-/// 5 of them are 0.004 n.
+/// Neighbours of a random order of n have a mean distance of n / 3 and a standard deviation of
+/// n / sqrt(18); that of the mean of 10^5 is 0.0008 n, since each shares a position with the next,
+/// and 5 of them are 0.004 n.
 TEST(EpochOrder, ComputedItScattersNeighbours) {
   constexpr int64_t kSize = int64_t{3} << 40;
   EpochOrder order({.seed = 9}, kSize, 0);
@@ -176,7 +176,7 @@ TEST(EpochOrder, GroupsByLengthWithoutHoldingAnOrder) {
     options.blocks = blocks;
     const std::vector<int64_t> order = places(options, 4001, /*most_held=*/0);
     EXPECT_TRUE(is_permutation_of_all(order));
-    int64_t spread = 0;  // of lengths within a batch; of random ones it is 300 on the mean
+    int64_t spread = 0;  // lengths within a batch; for random ones the mean is 300
     for (size_t i = 0; i + 4 <= order.size(); i += 4) {
       const auto at = [&](size_t k) { return (*lengths)[static_cast<size_t>(order[i + k])]; };
       spread += std::max({at(0), at(1), at(2), at(3)}) - std::min({at(0), at(1), at(2), at(3)});
@@ -257,8 +257,8 @@ TEST(Loader, BadSamplesAreLeftOutAndNamed) {
   EXPECT_EQ(loader.next().indices[0][0], 2);
 }
 
-/// Of every cut, with samples that are left out, the ranks' micro-batches one after the other are
-/// those of one loader.
+/// For every split, with samples left out, the ranks' micro-batches in order are
+/// those of a single loader.
 TEST(Loader, SharesOfRanksAreTheStep) {
   CountingDataset data(23);
   data.errors = {{4, ErrorKind::kInput}, {5, ErrorKind::kInput}, {17, ErrorKind::kInput}};
@@ -315,7 +315,7 @@ TEST(Loader, ReadsAheadWithinBoundsAndStopsAtOnce) {
     loader.next();
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     EXPECT_LE(data.gets,
-              2 + 2 + 8 + 4);  // taken, a step ahead, two a worker, one in each worker's hands
+              2 + 2 + 8 + 4);  // taken, a step ahead, two per worker, one in each worker
   }
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "no sample", Loader(CountingDataset(0), options_of(2, 1, 0)));

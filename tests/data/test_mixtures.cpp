@@ -1,4 +1,4 @@
-// Several sources: how many rows of each an epoch takes and which, their order, and several data
+// Several sources: how many rows of each an epoch uses and which, their order, and several data
 // sets as one.
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ using namespace lft::data;
 using namespace lft::test;
 namespace {
 
-/// By row of the data set, how often an epoch takes it.
+/// By row of the data set, how often an epoch uses it.
 std::map<int64_t, int64_t> counts_of(const std::vector<SourceShare>& shares, int64_t epoch,
                                      uint64_t seed = 1) {
   const EpochItems items(shares, seed, epoch);
@@ -63,7 +63,7 @@ TEST(Mixtures, EachRowOfASourceComesAsOftenAsAnotherOrOnceMore) {
   }
 }
 
-/// Of 40 rows 8 an epoch: in five epochs each once, then in another order.
+/// 8 of 40 rows per epoch: in five epochs each once, then in another order.
 TEST(Mixtures, NoRowIsChosenAgainBeforeAllOthersWere) {
   const auto shares = shares_of({{40, 0.2}});
   std::map<int64_t, int64_t> seen;
@@ -113,13 +113,13 @@ TEST(Mixtures, EveryOrderHasTheSameRows) {
   }
 }
 
-/// Sources are mixed, not one after the other; and a place is found without those before it.
+/// Sources are mixed, not in sequence; and a position is found without computing earlier ones.
 TEST(Mixtures, AnOrderMixesItsSources) {
   const LoaderOptions options{.sources = shares_of({{500, 1}, {500, 1}})};
   const std::vector<int64_t> order = order_of(options, 1000, 0);
   const auto first =
       std::count_if(order.begin(), order.begin() + 100, [](int64_t i) { return i < 500; });
-  EXPECT_GT(first, 30);  // of a hypergeometric 50, six deviations of 4.7 below are 22
+  EXPECT_GT(first, 30);  // hypergeometric: mean 50, and 22 is six deviations of 4.7 lower
   EXPECT_LT(first, 70);
   EpochOrder alone(options, 1000, 0);
   EXPECT_EQ(alone.at(777), order[777]);
@@ -174,7 +174,7 @@ TEST_F(Joined, RowsImagesAndFilesAreThoseOfTheirParts) {
   EXPECT_NE(join_datasets(std::move(turned), true)->hash(), joined->hash());
 }
 
-/// The loader starts in the middle of an epoch as it goes on from its beginning.
+/// A loader started in the middle of an epoch equals one that continues from its beginning.
 TEST_F(Joined, ALoaderTakesExactlyTheWeightsAndSeeks) {
   std::string one, two;
   for (int i = 0; i < 20; ++i) one += llava_row("o" + std::to_string(i), "", "Q", "A") + "\n";

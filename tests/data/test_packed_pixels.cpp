@@ -40,7 +40,7 @@ TEST(PackedPixels, AreWhatTheyWere) {
   }
 }
 
-/// Slopes in both directions, alike in the three colours, with a little noise: three bits of eight.
+/// Gradients in both directions, equal in the three colours, with a little noise: three of 8 bits.
 TEST(PackedPixels, TakeLessThanHalf) {
   const PlaneShape shape{3, 128, 128};
   std::vector<uint8_t> pixels = noise(static_cast<size_t>(shape.values()), 3);
@@ -88,7 +88,7 @@ TEST(StoredSample, RunsAreWhatTheyStandFor) {
   };
   EXPECT_FALSE(changed([](StoredSample& s) { s.labels[0] = -1; }));
   EXPECT_FALSE(changed([](StoredSample& s) { s.labels[5] = 2; }));
-  EXPECT_FALSE(changed([](StoredSample& s) { s.labels[0] = 1; }));  // an image is never learnt
+  EXPECT_FALSE(changed([](StoredSample& s) { s.labels[0] = 1; }));  // an image is never supervised
   EXPECT_FALSE(changed([](StoredSample& s) { s.labels.pop_back(); }));
   EXPECT_FALSE(changed([](StoredSample& s) { s.image_runs[0] = 1 << 30; }));
   EXPECT_FALSE(changed([](StoredSample& s) { s.image_runs[0] = -3; }));

@@ -116,7 +116,7 @@ TEST(Prepared, RefusesOtherSettingsNamingEach) {
                    open_dataset(dir.file("p"), "", tokenizer, options));
 }
 
-/// A sample of two rows and an image, so that both kinds of shards are there.
+/// A sample of two rows and an image, so that both kinds of shards exist.
 class TwoRows : public Dataset {
  public:
   int64_t size() const override { return 2; }
@@ -198,7 +198,7 @@ TEST(Prepared, DamageIsNoBadSample) {
   EXPECT_LFT_ERROR(ErrorKind::kInput, "prepared data is damaged", loader.next());
 }
 
-/// In place of two rows, many with one image: it is stored once.
+/// Instead of two rows, many with one image: it is stored once.
 class OneImage : public TwoRows {
  public:
   int64_t size() const override { return 400; }

@@ -1,4 +1,4 @@
-// Threads that decode images hold no more bytes together than they are allowed.
+// Threads that decode images together use at most the allowed number of bytes.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Images that come with their rows: data: URIs, and members of a tar file beside a sample's row.
+// Images embedded in rows: data: URIs, and members of a tar file next to a sample's row.
 #include <gtest/gtest.h>
 
 #include "src/data/rows/row_images.h"
@@ -29,7 +29,7 @@ TEST(RowImages, DataUrisAreBase64) {
   EXPECT_EQ(text("Zm9vYmFy"), "foobar");
   EXPECT_EQ(text("////"), "\xff\xff\xff");
   EXPECT_EQ(text("+/+/"), "\xfb\xff\xbf");
-  // As clients write it: without padding, with line breaks, for URLs, escaped.
+  // In clients' variants: without padding, with line breaks, for URLs, escaped.
   EXPECT_EQ(text("Zg"), "f");
   EXPECT_EQ(text("Zm8"), "fo");
   EXPECT_EQ(text("Zm9v\r\nYmFy\n"), "foobar");
@@ -65,8 +65,8 @@ TEST(RowImages, AFileUriIsItsPath) {
     EXPECT_LFT_ERROR(ErrorKind::kInput, "is a URL", path_of_name(bad, "x"));
 }
 
-/// In each format of a row; the same bytes have the same name, so that rows which show them are
-/// held out together, and the index holds no pixel.
+/// In each format of a row; the same bytes have the same name, so that rows with the same image are
+/// held out together, and the index contains no pixels.
 TEST(RowImages, EveryFormatOfARowTakesDataUris) {
   const TempDir dir;
   const std::string
@@ -120,7 +120,7 @@ TEST(RowImages, SamplesOfATarFileFindTheirImages) {
   for (const RowIndex* each : {&index, &kept}) {
     ASSERT_EQ(each->size(), 4);
     EXPECT_EQ(each->row(0).where, path + "[0]");
-    EXPECT_EQ(bytes_of(each->row(0), 0), "second");  // in the order of the file
+    EXPECT_EQ(bytes_of(each->row(0), 0), "second");  // in file order
     EXPECT_EQ(bytes_of(each->row(0), 1), "first");
     EXPECT_EQ(bytes_of(each->row(1), 0), "by ending");
     EXPECT_EQ(bytes_of(each->row(2), 0), "by name");
@@ -132,7 +132,7 @@ TEST(RowImages, SamplesOfATarFileFindTheirImages) {
   const std::vector<Row> all = read_rows(path);
   EXPECT_EQ(bytes_of(all[2], 1), "by name");
 
-  // Other pixels are other data, though the rows say the same.
+  // Other pixels are other data, though the rows are equal.
   std::string other = tar_file({{"s/3.json", row("[]")}, {"s/3.png", "one"}}), text = other;
   text.replace(text.find("one"), 3, "two");
   EXPECT_NE(RowIndex(dir.write("a.tar", other), {}, {}, {}).hash(),

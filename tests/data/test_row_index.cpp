@@ -72,7 +72,7 @@ TEST(RowIndex, FindsEachRowOfEveryForm) {
   }
 }
 
-/// More than a batch and a piece of reading, so that rows lie across both.
+/// More than a batch and a read block, so that rows span both.
 TEST(RowIndex, RowsLieAcrossPieces) {
   const TempDir dir;
   for (const bool array : {false, true}) {
@@ -139,7 +139,7 @@ TEST(RowIndex, OtherBytesAreNoticedAndOtherTimesAlone) {
   expect_rows_of(other, path);
   dir.write("rows.jsonl", some_rows(51));
   EXPECT_TRUE(open(path, {kept}).was_created());
-  dir.write("rows.jsonl", some_rows(50));  // written anew, the same
+  dir.write("rows.jsonl", some_rows(50));  // rewritten, the same
   EXPECT_FALSE(open(path, {kept}).was_created());
   EXPECT_TRUE(RowIndex(path, {.keep_bad = false, .count_unknown = true}, {kept}, {}).was_created());
 }
@@ -184,7 +184,7 @@ TEST(RowIndex, AnIndexThatIsCutOrChangedIsMadeAnew) {
   expect_rows_of(open(path, {kept}), path);
 }
 
-/// With the digest that belongs to it, as an index from elsewhere may have.
+/// With a matching digest, as an index from another source may have.
 TEST(RowIndex, NumbersThatLeadOutOfTheFileAreNotBelieved) {
   const TempDir dir;
   const std::string path = dir.write("rows.jsonl", some_rows(20)), kept = dir.file("kept.rows");
@@ -233,7 +233,7 @@ TEST(RowIndex, ARowThatChangesMeanwhileIsNoBadSample) {
   const auto dataset = open_dataset(path, "", tokenizer, options);
   std::string changed = slurp(path);
   changed.replace(changed.find("two"), 3, "six");
-  {  // in place: another file under the name is another matter
+  {  // in place: another file under the same name does not matter
     std::fstream out(path, std::ios::in | std::ios::out | std::ios::binary);
     out << changed;
   }
@@ -245,7 +245,7 @@ TEST(RowIndex, ARowThatChangesMeanwhileIsNoBadSample) {
   EXPECT_THROW(dataset->get(0), DataChanged);
 }
 
-/// The hole is one line of 4 GiB, which is no row; what stands after it is found.
+/// The hole is one line of 4 GiB, which is not a row; the rows after it are found.
 TEST(RowIndex, AFileMayBeLargerThan4GiB) {
   const TempDir dir;
   const std::string path = dir.write("large.jsonl", llava_row("a", "", "Q", "A") + "\n");

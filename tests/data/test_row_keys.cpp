@@ -1,4 +1,4 @@
-// Nothing that a row says is dropped without a word: keys and marks that lft does not use, masks of
+// No part of a row is dropped silently: keys and marks that lft does not use, masks of
 // answers, system texts, and the ways in which other tools name an image.
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ const char* const kTalk =
     R"({"conversations":[{"from":"human","value":"Q"},{"from":"gpt","value":"A"}]})";
 
 Json talk() { return Json::parse(kTalk); }
-/// talk() with a key of the row, or of its answer.
+/// talk() with an extra key in the row, or in its answer.
 Json with(const std::string& key, const Json& value) {
   Json row = talk();
   row[key] = value;
@@ -38,7 +38,7 @@ Row parse(const Json& json) {
   RowKeys keys;
   return parse_row(json, "d.json[3]", 3, keys);
 }
-/// The keys of a row that are counted, where they are no error.
+/// The row keys that are counted, if they are not errors.
 std::set<std::string> counted(const Json& json) {
   RowKeys keys;
   parse_row(json, "d.json[3]", 3, keys, {.count_unknown = true});
@@ -135,7 +135,7 @@ TEST(Masks, WeightAndLossSayWhetherAnAnswerIsLearnt) {
                                    {"loss", true}})
     EXPECT_TRUE(parse(answer_with(key, value)).turns().at(0).learnt) << key;
   Json own = answer_with("loss", true);
-  own["weight"] = 0;  // of the row: the answer's own comes first
+  own["weight"] = 0;  // the row's; the answer's own takes precedence
   EXPECT_TRUE(parse(own).turns().at(0).learnt);
   Json asked = talk();
   asked["conversations"][0]["weight"] = 0;  // SlimOrca, OpenChat
@@ -211,7 +211,7 @@ TEST(SystemTexts, StandInThePlaceOfTheTemplatesOwn) {
   EXPECT_EQ(system_text(parse(row)), "Be long.");
   expect_holds(refusal(with("system", 3)), {"\"system\" is no text"});
   EXPECT_FALSE(system_text(parse(with("system", " \n"))));
-  // A message without a text is an empty system text, and gives way to a key with one.
+  // A message without a text is an empty system text, and a key with a text overrides it.
   row["conversations"][0]["value"] = "";
   EXPECT_EQ(system_text(parse(row)), "");
   EXPECT_EQ(system_text(row_from_json(row_to_json(parse(row)), "x")), "");

@@ -1,4 +1,4 @@
-// Texts of a row that stand for something else than their words.
+// Texts of a row with a special meaning, such as placeholders.
 #include <gtest/gtest.h>
 
 #include "data/fixtures.h"
@@ -69,7 +69,7 @@ TEST(RowMarks, PlaceholdersOfOtherToolsInRowsWithoutAnImage) {
   }
 }
 
-/// Where the tokenizer has them, data.special_tokens_in_text says what they are.
+/// If the tokenizer has them, data.special_tokens_in_text defines their meaning.
 TEST(RowMarks, TokensOfOtherTokenizersAreWordsInARow) {
   for (const char* mark : {"<|vision_start|><|image_pad|><|vision_end|>", "<start_of_image>",
                            "<image_soft_token>", "<fake_token_around_image>"}) {
@@ -141,7 +141,7 @@ TEST(RowMarks, JsonTextsInMessagesAreNotTrainedOn) {
   }
 }
 
-/// The images of KEY.json in a tar file, by their names.
+/// The images of KEY.json in a tar file, by name.
 bool ordered(const std::vector<std::string>& names) {
   std::vector<RowImage> members;
   for (const std::string& name : names)
@@ -155,7 +155,7 @@ TEST(RowMarks, ImagesOfATarFileThatAreSortedByNameAreNoticed) {
   EXPECT_FALSE(ordered({"k.page9.jpg", "k.page10.jpg", "k.page1.jpg"}));
   EXPECT_TRUE(ordered({"k.0.png", "k.1.png", "k.2.png", "k.10.png"}));
   EXPECT_TRUE(ordered({"k.00.png", "k.01.png", "k.02.png", "k.10.png"}));
-  EXPECT_TRUE(ordered({"k.back.png", "k.10.png", "k.2.png"}));  // names that are no numbers alone
+  EXPECT_TRUE(ordered({"k.back.png", "k.10.png", "k.2.png"}));  // names that are not only numbers
   EXPECT_TRUE(ordered({"k.b.png", "k.a.png"}));
   EXPECT_TRUE(ordered({"k.png"}));
   EXPECT_TRUE(ordered({}));

@@ -17,7 +17,7 @@ std::vector<Row> rows_of(const std::string& text) {
   return read_rows(dir.write("data.json", text));
 }
 
-/// The rows' error, which must hold `place` (after the file's name) and `piece`.
+/// The rows' error, which must contain `place` (after the file's name) and `piece`.
 void expect_bad(const std::string& text, const std::string& place, const std::string& piece) {
   const TempDir dir;
   const std::string path = dir.write("data.json", text);
@@ -52,7 +52,7 @@ TEST(Rows, LlavaArray) {
   EXPECT_TRUE(rows[2].images.empty());
 }
 
-/// json.dumps(row, indent=2), one after the other, and a list within an object.
+/// json.dumps(row, indent=2) in sequence, and a list within an object.
 TEST(Rows, ObjectsOfSeveralLinesAndAListWithinAnObjectAreRows) {
   const std::string spread =
       "{\n" + std::string(kGood).substr(1, std::string(kGood).size() - 2) + "\n}\n";

@@ -1,4 +1,4 @@
-// Tar files: against what GNU tar writes in each of its formats, and what is refused.
+// Tar files: compared with GNU tar's output in each of its formats, and refused ones.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -23,7 +23,7 @@ std::map<std::string, std::string> members_of(const std::string& path) {
     std::string bytes(member.bytes, '\0');
     file.read_at(member.offset, bytes.data(), bytes.size());
     members[member.name] = bytes;
-    // What is remembered of a member finds it again.
+    // The stored position of a member finds it again.
     TarReader again(file, member.header, reader.at());
     TarMember found;
     EXPECT_TRUE(again.next(found));
@@ -92,7 +92,7 @@ TEST(Tar, RefusesWhatIsCutDamagedOrNoFile) {
   EXPECT_FALSE(is_tar("[{}]"));
 }
 
-/// Sizes of 8 GiB and more are written in base 256; of such a file the headers alone are looked at.
+/// Sizes of 8 GiB and more are written in base 256; only the headers of such a file are read.
 TEST(Tar, ReadsAMemberOfManyGigabytes) {
   const test::TempDir dir;
   ASSERT_EQ(std::system(("cd " + dir.path() +

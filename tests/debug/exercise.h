@@ -1,5 +1,5 @@
-// The playbook's exercise, three layers of which the second bends what it computes after step 50:
-// trained until it breaks, then hunted.
+// The playbook's exercise, three layers of which the second changes its computation after step 50:
+// trained until it breaks, then diagnosed.
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -31,8 +31,8 @@ struct LayerImpl : torch::nn::Module {
 };
 TORCH_MODULE(Layer);
 
-/// tanh between the first two layers; the bend of layer 2 begins after step 50, as a counter
-/// outside says.
+/// tanh between the first two layers; layer 2 changes after step 50 of an external
+/// counter.
 struct Exercise {
   explicit Exercise(const Bend& log_line) {
     at::manual_seed(7);
@@ -58,8 +58,8 @@ struct Exercise {
     return all;
   }
 
-  /// Plain gradient descent until loss or a gradient is not finite; the step at which that is, with
-  /// the weights it began with.
+  /// Plain gradient descent until loss or a gradient is not finite; returns that step and
+  /// the weights at its start.
   int64_t train_until_broken(double rate) {
     for (step = 1; step <= 200; ++step) {
       const at::Tensor value = loss();

@@ -1,6 +1,6 @@
-// A stand-in for libcuda.so.1 with two devices, for the doctor's questions to a driver.
-// FAKE_CUDA_FAILS: cuInit fails as without a device. FAKE_CUDA_VERSION: the newest CUDA it runs, in
-// place of 12040.
+// A fake libcuda.so.1 with two devices, for the doctor's driver queries.
+// FAKE_CUDA_FAILS: cuInit fails as without a device. FAKE_CUDA_VERSION: the supported CUDA version,
+// instead of 12040.
 #include <cstdio>
 #include <cstdlib>
 

@@ -1,4 +1,4 @@
-// What the tests of src/debug use by short names.
+// Short names used by the tests of src/debug.
 #pragma once
 #include <filesystem>
 

@@ -1,4 +1,4 @@
-// A run opened up to its first step, in memory, for faults to be planted in and hunted.
+// A run prepared up to its first step, in memory, for planting and finding faults.
 #pragma once
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

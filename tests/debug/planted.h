@@ -1,4 +1,4 @@
-// Bugs planted on purpose, each with the command that must name it: a table a file, run by
+// Bugs planted on purpose, each with the command that must name it: one table per file, run by
 // test_planted.cpp.
 #pragma once
 #include <gtest/gtest.h>
@@ -13,19 +13,19 @@
 
 namespace lft::test {
 
-/// How a command ended and all that it wrote, with its scratch folder as DIR.
+/// A command's exit code and complete output, with its scratch folder shown as DIR.
 struct Told {
   int code = 0;
   std::string text;
 };
 
 struct PlantedBug {
-  std::string name;     // of the test
+  std::string name;     // test name
   std::string planted;  // how and where
-  std::string command;  // what is run
-  int code = 0;         // its exit code
+  std::string command;  // the command
+  int code = 0;         // expected exit code
   std::vector<std::string>
-      says;  // all in what it wrote; the first is no part of what it writes without the bug
+      says;  // all occur in its output; the first does not occur in the output without the bug
   std::function<Told(bool planted)> run;
 };
 
@@ -38,7 +38,7 @@ inline void PrintTo(const PlantedBug& bug, std::ostream* out) {
   *out << bug.planted << ", " << bug.command;
 }
 
-/// What main would make of it: the exit code, what was printed, and the error's block after that.
+/// The result of main: the exit code, the output, then the error's block.
 inline Told tell(const std::string& dir, const std::function<int()>& command) {
   ::testing::internal::CaptureStdout();
   ::testing::internal::CaptureStderr();

@@ -1,4 +1,4 @@
-// Rows over a tiny model, one a line, that a test can spoil; and what a validation of them found.
+// Rows over a tiny model, one per line, that a test can corrupt; and the findings of validate.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@
 
 namespace lft::test {
 
-/// A LLaVA row; no image where `image` is empty.
+/// A LLaVA row; without an image if `image` is empty.
 inline nlohmann::json row(const std::string& id, const std::string& image,
                           const std::string& question, const std::string& answer) {
   nlohmann::json json = {
@@ -35,7 +35,7 @@ inline std::string golden_image(const std::string& name) {
   return slurp(LFT_SOURCE_DIR "/tests/goldens/images/" + name);
 }
 
-/// A data set some of whose samples are others than its rows say.
+/// A data set some of whose samples differ from its rows.
 class ChangedSamples : public data::Dataset {
  public:
   using Change = std::function<void(int64_t index, data::Sample& sample)>;
@@ -69,7 +69,7 @@ class DataTest : public ::testing::Test {
   }
 
   nlohmann::json json_row(size_t index) const { return nlohmann::json::parse(lines_[index]); }
-  /// One line a row; returns the file, which is then data.train.
+  /// One line per row; returns the file, which is then data.train.
   std::string save() {
     std::string text;
     for (const std::string& line : lines_) text += line + "\n";
@@ -83,7 +83,7 @@ class DataTest : public ::testing::Test {
     save();
     return validate_data(recipe_, workers);
   }
-  /// Prepares the rows, with the template llava-hf; the recipe trains on that from here on.
+  /// Prepares the rows, with the template llava-hf; from then on the recipe trains on that.
   std::unique_ptr<data::Dataset> prepare(bool skip_bad = false,
                                          const ChangedSamples::Change& change = {}) {
     const auto tokenizer = text::Tokenizer::load(recipe_.model.path);

@@ -1,5 +1,5 @@
-// A run over several processes of the test program itself, in the last of which a fault may be
-// planted: what no recipe can ask for.
+// A run over several processes of the test program itself. A fault that no recipe can request may
+// be planted in the last of them.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -14,15 +14,15 @@
 
 namespace lft::test {
 
-/// What a rank does to itself, see test_shared_run.cpp.
+/// Faults that a rank inflicts on itself, see test_shared_run.cpp.
 struct Plant {
   std::string what = {};  // inf, oom, gather, interrupt; empty: nothing
   int64_t step = 0, times = 1;
   int64_t rank = -1;                        // -1: the last
-  std::vector<std::string> variables = {};  // of that rank alone
+  std::vector<std::string> variables = {};  // on that rank only
 };
 
-/// The exit codes by rank. What rank r says is in <output_dir>.err<r>.
+/// The exit codes by rank. The output of rank r is in <output_dir>.err<r>.
 inline std::vector<int> run_processes(const Recipe& recipe, int64_t count, bool resume = false,
                                       const Plant& plant = {}) {
   const std::string file = recipe.output_dir + ".yaml";
@@ -59,7 +59,7 @@ inline std::string said_by(const Recipe& recipe, int64_t rank) {
   return slurp(recipe.output_dir + ".err" + std::to_string(rank));
 }
 
-/// How many error blocks all processes have printed.
+/// Number of error blocks printed by all processes.
 inline int error_blocks(const Recipe& recipe, int64_t count) {
   int blocks = 0;
   for (int64_t rank = 0; rank < count; ++rank) {
@@ -70,7 +70,7 @@ inline int error_blocks(const Recipe& recipe, int64_t count) {
   return blocks;
 }
 
-/// metrics.jsonl without what measures time or memory or names the folder.
+/// metrics.jsonl without times, memory figures and the folder name.
 inline std::string timeless_metrics(const std::string& dir) {
   std::string text;
   for (Json& line : metric_lines(dir)) {

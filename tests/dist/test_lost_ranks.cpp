@@ -1,5 +1,5 @@
-// Processes of the built lft that are killed, stopped or told to go: how all the others end, what
-// is saved, and that the resumed run is the one that nothing happened to.
+// Processes of the built lft that are killed, stopped or interrupted: how the others end, what
+// is saved, and that the resumed run equals an uninterrupted one.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -51,7 +51,7 @@ class LostRanks : public ::testing::Test {
                                    std::vector<std::string>{"OMP_NUM_THREADS=1"});
   }
 
-  /// The processes that a launcher has started, by rank.
+  /// The processes started by a launcher, by rank.
   static std::map<int64_t, pid_t> ranks_of(pid_t launcher) {
     const std::string pid = std::to_string(launcher);
     std::ifstream children("/proc/" + pid + "/task/" + pid + "/children");
@@ -73,7 +73,7 @@ class LostRanks : public ::testing::Test {
     return count;
   }
 
-  /// Sends the signal in the midst of the run; what the launcher returns.
+  /// Sends the signal during the run; returns the launcher's exit code.
   int strike(const Recipe& recipe, const Blow& blow) {
     const std::unique_ptr<Child> child = launch(recipe, blow.processes, false);
     if (!child->wait_until([&] { return steps_of(recipe) >= 5; })) return child->wait();
@@ -111,7 +111,7 @@ class LostRanks : public ::testing::Test {
     return whole_;
   }
 
-  /// All at once: most of their time is waiting.
+  /// Run concurrently, since they mostly wait.
   void strike_all(const std::vector<Blow>& blows,
                   const std::function<void(const Blow&, int)>& look) {
     std::vector<int> codes(blows.size());
@@ -126,8 +126,8 @@ class LostRanks : public ::testing::Test {
   RunBytes whole_;
 };
 
-/// Rank 0 saves the last finished step, unless it is the one that is lost: then what was saved
-/// before is what there is. The first that is left speaks.
+/// Rank 0 saves the last finished step, unless rank 0 itself is lost: then only earlier
+/// saves exist. The lowest remaining rank prints the error.
 TEST_F(LostRanks, AreNamedOnceAndTheLastFinishedStepIsSaved) {
   for (const int signal : {SIGKILL, SIGSTOP}) {
     const std::vector<Blow> blows = {
@@ -154,7 +154,7 @@ TEST_F(LostRanks, AreNamedOnceAndTheLastFinishedStepIsSaved) {
   }
 }
 
-/// The others have nothing to do any more, and still look for it.
+/// The other ranks have no work left but still detect the loss.
 TEST_F(LostRanks, ARankZeroThatStopsInItsReportIsNamed) {
   const Recipe out = recipe("report");
   const std::unique_ptr<Child> child = launch(out, 2, false);
@@ -176,7 +176,7 @@ TEST_F(LostRanks, ASignalToOneSavesOnceAndAllAreToBeQueuedAgain) {
     EXPECT_EQ(blocks(recipe), 0) << errors(recipe);
     const auto done = static_cast<int64_t>(steps_of(recipe));
     EXPECT_EQ(newest(recipe), done) << blow.name();
-    EXPECT_EQ(events(recipe.output_dir, "checkpoint").size(), 2u);  // and step 0
+    EXPECT_EQ(events(recipe.output_dir, "checkpoint").size(), 2u);  // including step 0
   });
   expect_resumes(recipe(blows[2].name()));
 }

@@ -1,4 +1,4 @@
-// The place of a process, by the variables of those that start it.
+// Rank and world size of a process, from the environment variables of its launcher.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -42,7 +42,7 @@ Variables with(Variables variables, const Variables& more) {
 TEST(Place, IsOneProcessWhereNothingIsSaid) {
   EXPECT_TRUE(place_of({}).alone());
   EXPECT_TRUE(place_of({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).alone());
-  // The shell of an allocation has a number of tasks, and is none of them.
+  // The shell of an allocation has a task count but is not itself a task.
   EXPECT_TRUE(place_of({{"SLURM_NTASKS", "4"}}).alone());
 }
 
@@ -69,7 +69,7 @@ TEST(Place, BySlurmMeetsOnTheFirstNode) {
   EXPECT_EQ(place.address, "node007");
   EXPECT_EQ(place.port, other.port);
   EXPECT_GT(place.port, 1024);
-  EXPECT_LT(place.port, 32768);  // below those that the system hands out
+  EXPECT_LT(place.port, 32768);  // below the ephemeral ports
   EXPECT_NE(place.port, place_of(with(kSlurm, {{"SLURM_JOB_ID", "78"}})).port);
   EXPECT_EQ(place_of(with(kSlurm, {{"MASTER_ADDR", "x"}, {"MASTER_PORT", "9"}})).address, "x");
 }

@@ -1,4 +1,4 @@
-// What processes say to each other, and the order in which they add.
+// Messages between processes, and the order of their sums.
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ TEST_P(Worlds, EachHearsWhatEachSaysShortOrLong) {
   run_ranks(count, [&](Ranks& ranks) {
     ranks.at("a test");
     for (const size_t size : {size_t{0}, size_t{3}, size_t{1008}, size_t{1009}, size_t{100'000}}) {
-      // Of different lengths, so that short ones go along with long ones.
+      // Different lengths, so that short messages are combined with long ones.
       const auto text = [&](int64_t rank) {
         return std::string(size + static_cast<size_t>(rank) * 7, static_cast<char>('a' + rank));
       };
@@ -47,7 +47,7 @@ TEST_P(Worlds, ATensorOfRankZeroIsEverybodys) {
   });
 }
 
-/// The error of the lowest rank that has one is that of all, whatever the others were about to say.
+/// The error of the lowest failing rank becomes the error of all ranks.
 TEST_P(Worlds, AnErrorOfOneIsTheErrorOfAll) {
   const int64_t count = GetParam(), bad = count - 1;
   std::atomic<int64_t> told = 0;
@@ -69,7 +69,7 @@ TEST_P(Worlds, AnErrorOfOneIsTheErrorOfAll) {
         expect(error);
       }
     }
-    try {  // whatever is said after it
+    try {  // for any later message
       ranks.exchange("more");
     } catch (const Error& error) {
       expect(error);
@@ -79,7 +79,7 @@ TEST_P(Worlds, AnErrorOfOneIsTheErrorOfAll) {
   EXPECT_EQ(told, 2 * count);
 }
 
-/// The reference adds in the tree's order on one thread.
+/// The reference sums in the tree's order on one thread.
 at::Tensor tree_sum(const std::vector<at::Tensor>& parts, Range range) {
   if (range.size() == 1) return parts[static_cast<size_t>(range.begin)].clone();
   const int64_t middle = middle_of(range);

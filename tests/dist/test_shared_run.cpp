@@ -1,4 +1,4 @@
-// Whole runs over 1, 2, 3 and 4 processes: the same bits, whatever happens on the way.
+// Whole runs over 1, 2, 3 and 4 processes: the same bits, also with faults on the way.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -21,7 +21,7 @@ namespace {
 std::atomic<bool> dies_in_a_gather = false;
 }  // namespace
 
-/// In the place of the system's: of shared memory the process may read one half and die.
+/// Replaces the system function: it may read half of the requested bytes and kill the process.
 extern "C" ssize_t pread(int fd, void* to, size_t bytes, off_t from) {
   char path[64] = "";
   if (dies_in_a_gather &&
@@ -58,7 +58,7 @@ std::function<void(int64_t, train::Optimizer&)> planted() {
     };
   }
   if (what == "inf") return test::spoil({step}, std::numeric_limits<float>::infinity());
-  // recovered_oom: the step before it is not finite.
+  // recovered_oom: the step before it is not finite
   const auto inf =
       test::spoil({what == "oom" ? -1 : step - 1}, std::numeric_limits<float>::infinity());
   return [step, inf, left = std::stoll(variable("LFT_TEST_TIMES"))](
@@ -70,7 +70,7 @@ std::function<void(int64_t, train::Optimizer&)> planted() {
 
 }  // namespace
 
-/// The body of each process that run_processes() starts; nothing in a run of the tests themselves.
+/// The body of each process started by run_processes(); does nothing in a normal test run.
 TEST(Rank, DISABLED_Trains) {
   if (variable("LFT_TEST_RECIPE").empty()) return;
   const auto read = [] { return read_recipe(variable("LFT_TEST_RECIPE")); };
@@ -112,7 +112,7 @@ void without_eval(Recipe& recipe) {
 
 const std::vector<int> zeros(int64_t count) { return std::vector<int>(static_cast<size_t>(count)); }
 
-/// It is evaluated on other answers than it learns, and keeps what it was when it knew them best.
+/// Evaluated on answers other than the training ones; the best evaluation is kept.
 void overfit(const TinyRun& run, Recipe& recipe) {
   Json rows = Json::parse(slurp(run.dir().file("rows.json")));
   for (Json& row : rows) row["conversations"][1]["value"] = std::string(24, 'z');
@@ -123,13 +123,13 @@ void overfit(const TinyRun& run, Recipe& recipe) {
   recipe.train.keep_best = "eval_loss";
 }
 
-/// Everything that two runs must agree in.
+/// Everything that two runs must have in common.
 void expect_same(const Recipe& one, const Recipe& other, int64_t last = 8) {
   EXPECT_EQ(run_bytes(other.output_dir, last), run_bytes(one.output_dir, last)) << other.output_dir;
   EXPECT_EQ(timeless_metrics(other.output_dir), timeless_metrics(one.output_dir));
 }
 
-/// Its header says more than it holds.
+/// Its header promises more bytes than the file has.
 void cut_image(const TinyRun& run, const std::string& name) {
   const std::string path = run.dir().file("images/" + name);
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 40);
@@ -147,7 +147,7 @@ TEST_P(SharedRun, HasTheBitsOfOneProcess) {
   if (packed) one.train.batch_size = 3;
   if (GetParam() == "sharded_nf4") one.model.base_dtype = "nf4", one.precision.compute = "bf16";
   if (GetParam() == "sharded") one.train.activation_checkpointing = "every-2";
-  if (GetParam().starts_with("sharded")) {  // of four layers
+  if (GetParam().starts_with("sharded")) {  // a model with four layers
     one.model.path = LFT_SOURCE_DIR "/recipes/quickstart/model";
     one.train.max_steps = 4;
     one.train.eval_every_steps = 2;
@@ -197,7 +197,7 @@ TEST(SharedRuns, ANumberOfProcessesThatChangesOverResumptionsChangesNoBit) {
   EXPECT_NE(said_by(recipe, 0).find("saved by 4 processes, 1 goes on"), std::string::npos);
 }
 
-/// On its way and after the last step; one process alone has the signal.
+/// During the run and after the last step; only one process receives the signal.
 TEST(SharedRuns, AnEvaluationThatASignalComesBeforeIsDoneFirstByTheResumedRun) {
   const TinyRun run(/*rows=*/22);
   Recipe one = shared(run, "one");
@@ -217,7 +217,7 @@ TEST(SharedRuns, AnEvaluationThatASignalComesBeforeIsDoneFirstByTheResumedRun) {
   }
 }
 
-/// Rows of every process are evaluated by it; rank 0 reports them.
+/// Each process evaluates its own rows; rank 0 reports all.
 TEST(SharedRuns, AnEvaluationThatIsNotFiniteIsReportedAsByOneProcess) {
   const TinyRun run(/*rows=*/22);
   change_model(run, [](StoredTensors& tensors) { poison_token(tensors, 3 + 'z', 0, 6e4f); });
@@ -260,7 +260,7 @@ TEST_P(PlantedOnTheLast, AGradientThatIsNotFiniteIsEverybodys) {
   const auto make = [&](const std::string& out) {
     Recipe recipe = shared(run, out);
     recipe.precision.compute = GetParam().precision;
-    recipe.precision.loss_scale.init = 1024;  // far from an overflow of its own
+    recipe.precision.loss_scale.init = 1024;  // far from an overflow itself
     without_eval(recipe);
     return recipe;
   };
@@ -289,7 +289,7 @@ TEST(SharedRuns, ASecondStepThatIsNotFiniteEndsAllWithOneBlock) {
   EXPECT_TRUE(std::filesystem::exists(recipe.output_dir + "/incidents/step-5"));
 }
 
-/// Of two and of four processes the first and the last.
+/// The first and the last of two and of four processes.
 std::vector<std::pair<int64_t, int64_t>> ends() { return {{2, 0}, {2, 1}, {4, 0}, {4, 3}}; }
 
 TEST(SharedRuns, MemoryThatOneLacksEndsAllWithItsBlock) {
@@ -304,7 +304,7 @@ TEST(SharedRuns, MemoryThatOneLacksEndsAllWithItsBlock) {
   }
 }
 
-/// After a recovery all recompute, then all split, though one alone ran out of memory.
+/// After a recovery all ranks recompute, then all split, though only one ran out of memory.
 TEST(SharedRuns, MemoryThatOneLacksAfterARecoveryIsSparedByAll) {
   const TinyRun run(/*rows=*/22);
   const auto make = [&](const std::string& out) {
@@ -323,8 +323,8 @@ TEST(SharedRuns, MemoryThatOneLacksAfterARecoveryIsSparedByAll) {
   expect_same(one, two);
 }
 
-/// Three processes add three or four gradients in another order than one does. Of n terms the
-/// float32 sums differ by at most 2 (n - 1) u times the sum of their sizes, which here are below
+/// Three processes add three or four gradients in another order than one does. For n terms the
+/// float32 sums differ by at most 2 (n - 1) u times the sum of their magnitudes, which are below
 /// eight times the norm of the sum; AdamW with eps 1, above every gradient, moves a weight by no
 /// more than lr times its gradient's error; and a loss changes by its gradient's norm times that.
 TEST(SharedRuns, ThreeProcessesTrainTheSameUpToRounding) {
@@ -351,7 +351,7 @@ TEST(SharedRuns, ThreeProcessesTrainTheSameUpToRounding) {
   }
 }
 
-/// What was learnt before it is kept, as in one process.
+/// Steps before the failure are saved, as in one process.
 TEST(SharedRuns, ASampleThatOneCannotReadEndsAllWithItsBlock) {
   for (const auto& [count, rank] : ends()) {
     const TinyRun run(/*rows=*/22);
@@ -359,7 +359,7 @@ TEST(SharedRuns, ASampleThatOneCannotReadEndsAllWithItsBlock) {
     recipe.data.shuffle = false;
     recipe.train.worst_first = false;
     without_eval(recipe);
-    const std::string bad = rank == 0 ? "red12.bmp" : "red15.bmp";  // of step 4
+    const std::string bad = rank == 0 ? "red12.bmp" : "red15.bmp";  // used in step 4
     cut_image(run, bad);
     EXPECT_EQ(run_processes(recipe, count), std::vector<int>(static_cast<size_t>(count), 3));
     EXPECT_EQ(error_blocks(recipe, count), 1) << said_by(recipe, 0) << said_by(recipe, rank);
@@ -370,7 +370,7 @@ TEST(SharedRuns, ASampleThatOneCannotReadEndsAllWithItsBlock) {
   }
 }
 
-/// Rank 0's, which alone writes.
+/// Rank 0's error; only rank 0 writes.
 TEST(SharedRuns, ADiskThatIsFullEndsAllWithOneBlock) {
   const TinyRun run(/*rows=*/22);
   const Recipe one = shared(run, "one");
@@ -393,7 +393,7 @@ TEST(SharedRuns, ADiskThatIsFullEndsAllWithOneBlock) {
   }
 }
 
-/// The others go on reading what it held, save, and name it.
+/// The others can still read its part of the shared memory; they save and name it.
 TEST(SharedRuns, AProcessThatIsKilledInTheMidstOfAGatherIsNamed) {
   const TinyRun run(/*rows=*/22);
   for (const auto& [count, rank] : {std::pair<int64_t, int64_t>{2, 1}, {4, 0}}) {

@@ -1,4 +1,4 @@
-// The processes of a run as threads of a test: each with its own connections, as processes have.
+// The processes of a run as threads of a test, each with separate connections.
 #pragma once
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 namespace lft::test {
 
-/// A port of the loopback that nobody has.
+/// An unused loopback port.
 inline int free_port() {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -28,7 +28,7 @@ inline int free_port() {
 }
 
 inline void run_ranks(int64_t count, const std::function<void(dist::Ranks&)>& body) {
-  setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // LibTorch's record of calls is one a process, unguarded
+  setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // LibTorch has one unguarded call record per process
   const int port = free_port();
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < count; ++rank) {

@@ -1,5 +1,5 @@
-"""scripts/follow: what of metrics.jsonl is sent, when it ends, and that nothing is sent twice.
-A module of its name that records the calls stands for W&B."""
+"""scripts/follow: which parts of metrics.jsonl are sent, when it ends, and that nothing is sent
+twice. A module named wandb that records the calls replaces W&B."""
 
 import fcntl
 import json
@@ -26,7 +26,7 @@ STEP = '{"step":%d,"loss":%s,"precision":"fp32","lrs":{"projector":0.5},"run_has
 
 
 class Run:
-    """An output_dir, whose calls are those of the stand-in."""
+    """An output_dir whose calls go to the fake W&B."""
 
     def __init__(self, folder):
         self.out, self.library, self.record = folder / "run", folder / "library", folder / "calls"
@@ -90,7 +90,7 @@ def test_steps_and_evaluations_with_their_finite_numbers(run):
 def test_started_again_it_goes_on_in_the_same_run(run):
     run.write(STEP % (1, "3") + STEP % (2, "2"))
     run.follow()
-    # As a run resumed from step 1 leaves it.
+    # State after a run resumed from step 1.
     (run.out / "metrics.jsonl").write_text(
         STEP % (1, "3") + '{"event":"resume","step":1}\n' + STEP % (2, "2") + STEP % (3, "1")
     )

@@ -1,5 +1,5 @@
-"""What cmake --install puts down runs from there, and brings its recipes, completions and man page;
-on a disk of its own, as far as a user may mount one."""
+"""An installation by cmake --install runs and includes recipes, completions and man page;
+on a separate disk, if the user may mount one."""
 
 import os
 import pathlib
@@ -76,7 +76,7 @@ def test_completions_and_man_page_are_where_they_are_looked_for(prefix):
 
 
 def test_a_copy_of_libtorch_beside_it_is_found_first(prefix):
-    """As LFT_BUNDLE_TORCH lays it out: links in the place of gigabytes."""
+    """Laid out as by LFT_BUNDLE_TORCH, with links instead of gigabytes of copies."""
     torch = torch_root()
     site = prefix / "lib/lft/site-packages"
     (site / "torch").mkdir(parents=True)
@@ -89,7 +89,7 @@ def test_a_copy_of_libtorch_beside_it_is_found_first(prefix):
 
 
 def test_a_wheel_holds_the_program_its_data_and_no_path_of_the_build(tmp_path):
-    """As scikit-build-core configures and installs it, with the program that is built already."""
+    """Configured and installed as by scikit-build-core, with the existing program."""
     build, scripts, data = tmp_path / "build", tmp_path / "scripts", tmp_path / "data"
     options = {
         "SKBUILD": "2",
@@ -116,8 +116,8 @@ def test_a_wheel_holds_the_program_its_data_and_no_path_of_the_build(tmp_path):
     )
     shutil.copy(BUILD / "lft", build / "lft")
     shutil.copytree(BUILD / "texts", build / "texts")
-    # The program was linked with the places of another configuration:
-    # these are what the step replaces.
+    # The program was linked with the paths of another configuration,
+    # which this step replaces.
     step = build / "cmake_install.cmake"
     step.write_text(
         re.sub('OLD_RPATH "[^"]*"', f'OLD_RPATH "{runpath(BUILD / "lft")}"', step.read_text())
@@ -150,7 +150,7 @@ def test_a_wheel_holds_the_program_its_data_and_no_path_of_the_build(tmp_path):
 
 
 def test_the_modules_are_built_with_the_program():
-    """A wheel builds what pyproject.toml names: lft, and so what is installed with it."""
+    """A wheel builds the targets in pyproject.toml: lft and everything installed with it."""
     inputs = subprocess.run(
         ["ninja", "-C", BUILD, "-t", "inputs", "lft"], check=True, capture_output=True, text=True
     ).stdout.split()

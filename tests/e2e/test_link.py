@@ -1,4 +1,4 @@
-"""A network that goes away in the midst of a run: two halves that cannot reach each other,
+"""A network that fails during a run: two halves that cannot reach each other,
 each of which must end and name the other."""
 
 import concurrent.futures
@@ -28,7 +28,7 @@ def ip(*words):
 
 
 class Halves:
-    """Two network namespaces with a link between them, whose ends are called as they are."""
+    """Two network namespaces connected by a link with two named ends."""
 
     def __init__(self, name):
         self.names = [name + end for end in "ab"]
@@ -65,7 +65,7 @@ class Halves:
         return ip("-n", self.names[0], "link", "set", self.names[0], "down").returncode == 0
 
     def start(self, out, rank, number, local):
-        """A process of four in a half, on a machine of its name, as far as it sees."""
+        """One of four processes, in one half, with that half's host name."""
         sets = [
             word
             for name, value in {"output_dir": out, **SETS}.items()
@@ -135,7 +135,7 @@ def test_both_halves_end_and_name_the_other(tmp_path):
     cases = {
         "first": [0, 1, 1, 1],
         "last": [0, 0, 0, 1],
-    }  # that is cut off: the halves of ranks 0 to 3
+    }  # isolated halves, of ranks 0 to 3
     try:
         ip("-V")
     except FileNotFoundError:
@@ -157,7 +157,7 @@ def test_both_halves_end_and_name_the_other(tmp_path):
         near, far = ([rank for rank in range(4) if numbers[rank] == number] for number in (0, 1))
         assert blocks[0] == sum(blocks[rank] for rank in near) == 1, said
         assert all(f"rank {rank} on machine1" in said[0] for rank in far), said
-        # The other half cannot hear what rank 0 says.
+        # The other half receives nothing from rank 0.
         assert sum(blocks[rank] for rank in far) == 1 and "rank 0 on machine0" in said[far[0]], said
         steps = (tmp_path / name / "metrics.jsonl").read_text().count('"loss"')
         assert (tmp_path / name / f"checkpoints/step-{steps}").is_dir(), os.listdir(

@@ -1,5 +1,5 @@
-"""The README's way from a few own rows to an adapter that is better than its base on rows
-that it was not trained on, as it is printed."""
+"""The README's steps from a few own rows to an adapter that is better than its base on unseen
+rows, as printed."""
 
 import json
 import os
@@ -12,12 +12,12 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LFT = pathlib.Path(os.environ.get("LFT_BIN", ROOT / "build/lft"))
 DIGITS = ROOT / "recipes/quickstart/digits"
-ROWS = 188  # of which the recipe's data.eval_share leaves 160 to train on
+ROWS = 188  # data.eval_share leaves 160 of them for training
 BEFORE = [
     "git clone",
     "scripts/setup",
     "hf download",
-]  # of the same page, and an edit of the recipe
+]  # from the same page, and an edit of the recipe
 
 
 def printed(section):
@@ -32,7 +32,7 @@ def printed(section):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """What a user has: the program, a base, rows in OpenAI's form and their images."""
+    """A user's files: the program, a base, rows in OpenAI's form and their images."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "build").mkdir()
     (folder / "build/lft").symlink_to(LFT.resolve())
@@ -76,7 +76,7 @@ def test_an_adapter_from_160_rows_beats_its_base_on_the_held_out_ones(folder):
         assert done.returncode == 0, f"{command}\n{done.stderr}"
         if (
             " recipe cp " in command
-        ):  # as the page says; and the template that this base was made with
+        ):  # as the page does, with the template that this base was made with
             recipe = folder / "my.yaml"
             text = recipe.read_text().replace("train: data/rows.json", "train: data/rows.jsonl")
             recipe.write_text(re.sub(r"template: \S+", "template: llava-hf", text))

@@ -1,4 +1,4 @@
-"""The main job end to end on the embedded default, by the script that README.md prints: LoRA turns
+"""The quickstart end to end, by the script that README.md prints: LoRA turns
 a model that cannot read digits into one that can, and the merged model answers the same."""
 
 import json

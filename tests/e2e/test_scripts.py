@@ -1,6 +1,6 @@
-"""The exit status of the scripts that users run. scripts/quickstart, scripts/test and
-scripts/follow are run in full elsewhere; here each refuses what it does not know, and none can end
-by a pipe that its reader has closed."""
+"""Exit status of the scripts that users run. scripts/quickstart, scripts/test and
+scripts/follow run in full elsewhere; here each refuses unknown arguments, and none fails
+because the reader of a pipe closed it."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ SCRIPTS = sorted(
 )
 SHELL = [path for path in SCRIPTS if "bash" in (ROOT / path).read_text().splitlines()[0]]
 PYTHON = [path for path in SCRIPTS if path not in SHELL]
-# scripts/test passes its arguments to ctest, and train.sbatch is a text to copy.
+# scripts/test passes its arguments to ctest, and train.sbatch is a template to copy.
 REFUSE = [path for path in SHELL if path.name not in ("test", "train.sbatch")]
 
 
@@ -48,7 +48,7 @@ def test_the_quickstart_refuses_a_seed_that_is_none(arguments):
 
 @pytest.mark.parametrize("script", SHELL, ids=str)
 def test_no_reader_closes_a_pipe_early(script):
-    """Under pipefail, a writer that SIGPIPE ends makes the script exit with 141 at random."""
+    """Under pipefail, a writer killed by SIGPIPE makes the script exit with 141 at random."""
     text = (ROOT / script).read_text()
     early = r"\|\s*\\?\n?\s*(head\b|grep\s+-\w*[qm]|sed\s[^|]*\bq\b|awk\s[^|]*\bexit\b)"
     assert not re.search(early, text), re.search(early, text)

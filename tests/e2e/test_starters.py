@@ -1,5 +1,5 @@
-"""Processes that torchrun, SLURM and Open MPI start: each finds the others,
-and the run has the bits of one process."""
+"""Processes started by torchrun, SLURM and Open MPI find each other,
+and the run has the same bits as with one process."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def steps(out):
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory):
-    """The run of one process."""
+    """The run with one process."""
     out = tmp_path_factory.mktemp("one") / "run"
     subprocess.run(command(out), cwd=ROOT, env=environment(), check=True, capture_output=True)
     return out
@@ -67,7 +67,7 @@ def free_port():
 
 
 def together(out, variables):
-    """Runs a process for each set of variables; (codes, stderr of each)."""
+    """Runs one process per set of variables; returns (codes, stderr of each)."""
     running = [
         subprocess.Popen(
             command(out),
@@ -142,7 +142,7 @@ def torchrun(*more):
 
 
 def children_of(pid):
-    """Processes of the built lft that descend from it."""
+    """Processes of the built lft that are its descendants."""
     found = []
     for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         program = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[0].decode()
@@ -174,7 +174,7 @@ def test_torchrun_starts_again_what_was_killed(one, tmp_path):
 
 
 def test_torchrun_shows_the_block_of_a_run_that_fails(tmp_path):
-    """torchrun returns 1 whatever its children return; what they failed with is in its summary."""
+    """torchrun always returns 1 on failure; the children's exit codes are in its summary."""
     done = subprocess.run(
         torchrun(*command(tmp_path / "run", "--set", "train.grad_accum=1")),
         cwd=ROOT,

@@ -1,4 +1,4 @@
-// What positions see beside what is not after them, by its definition; and attention under it.
+// Which positions see each other beyond the causal mask, by definition; and attention under it.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace lft::test::attention_mask_test {
 namespace {
 
-/// As transformers' masks of Gemma 3 combine: and(window, or(causal, block)).
+/// Combined as in transformers' masks of Gemma 3: and(window, or(causal, block)).
 bool sees(const std::vector<int64_t>& blocks, int64_t window, size_t from, size_t to) {
   const bool block = !blocks.empty() && blocks[from] >= 0 && blocks[from] == blocks[to];
   const bool near = window == 0 || static_cast<int64_t>(to) > static_cast<int64_t>(from) - window;
@@ -47,12 +47,12 @@ TEST(AttentionMask, RowsWithoutABlockAreCausal) {
   EXPECT_EQ(mask.scalar_type(), at::kBFloat16);
   EXPECT_TRUE(at::equal(mask[0][0].isinf(), at::ones({3, 3}).triu(1).to(at::kBool)));
   EXPECT_EQ(mask.stride(2), 16);
-  EXPECT_EQ(mask[1][0].isinf().sum().item<int64_t>(), 2);  // the first sees neither of the block
+  EXPECT_EQ(mask[1][0].isinf().sum().item<int64_t>(), 2);  // the first sees no part of the block
   EXPECT_FALSE(llama::attention_mask({at::full({1, 3}, -1, at::kLong), 3}, 3, at::kFloat, at::kCPU)
                    .defined());
 }
 
-/// Masks of sequences: values and gradients are the definition's, in double.
+/// Masks of sequences: values and gradients match the definition in double.
 TEST(AttentionMask, PackedSequencesEachUnderItsOwn) {
   at::manual_seed(5);
   const std::vector<int64_t> blocks = {-1, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, -1};

@@ -1,4 +1,4 @@
-// The text parts of config.json beside LLaVA's: what transformers takes where a file is silent.
+// Text parts of config.json other than LLaVA's: transformers' defaults for missing fields.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -102,7 +102,7 @@ TEST(DecoderConfig, Gemma3sSilentFileIsThePublishedForm) {
   EXPECT_FALSE(silent.slides_at(26));
 }
 
-/// As transformers before 5 writes a published file, and as 5 writes it.
+/// A published file as written by transformers before 5, and by 5.
 TEST(DecoderConfig, Gemma3sRopesInOldAndNewSpelling) {
   const Json old_way = {{"rope_theta", 5e5},
                         {"rope_local_base_freq", 777.0},
@@ -158,7 +158,7 @@ TEST(DecoderConfig, WhatGemma3DoesNotComputeIsRefusedByName) {
   EXPECT_EQ(refused({{"final_logit_softcapping", nullptr}}, types), "");
 }
 
-/// Adapters and checkpoints of before hold this text of a Llama.
+/// Older adapters and checkpoints contain this text of a Llama.
 TEST(DecoderConfig, ALlamasFingerprintStays) {
   EXPECT_EQ(family::fingerprint_of_decoder(llama::LlamaConfig()),
             "4096 11008 32 32 32 128 32000 2048 9.9999999999999995e-07 10000 default 1 1 4 8192 "

@@ -1,4 +1,4 @@
-// What Gemma 3 says of its config.json, tensors, names and images.
+// Gemma 3: its config.json, tensors, names and images.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -67,7 +67,7 @@ TEST(GemmaFamily, TensorsAreTheModels) {
   }
 }
 
-/// The published files' names, those of transformers from 4.52 on, and those from 5.6 on.
+/// Names in the published files, in transformers from 4.52 on, and from 5.6 on.
 TEST(GemmaFamily, EverySpellingOfANameIsRead) {
   const family::ModelConfig config = parsed(tiny());
   const family::Family& family = *config.family;
@@ -103,7 +103,7 @@ TEST(GemmaFamily, ConfigsThatCannotBeAreRefusedByField) {
     json[Json::json_pointer(pointer)] = value;
     return refused(json);
   };
-  for (const int64_t positions : {0, 2, 9, 25})  // of 4 x 4 patches
+  for (const int64_t positions : {0, 2, 9, 25})  // positions of 4 x 4 patches
     EXPECT_NE(with("/mm_tokens_per_image", positions).find("mm_tokens_per_image"),
               std::string::npos)
         << positions;
@@ -151,7 +151,7 @@ TEST(GemmaFamily, StepsThatItDoesNotTakeAreRefusedByName) {
             std::string::npos);
 }
 
-/// Every image is its text's one run; a strip is stretched, a square of the size stays.
+/// Every image is one run in its text; a strip is stretched, a square of the right size unchanged.
 TEST(GemmaFamily, AnImageIsTheSquareAndItsText) {
   const family::ModelConfig config = parsed(tiny());
   std::vector<std::string> notices;

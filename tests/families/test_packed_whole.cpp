@@ -1,4 +1,4 @@
-// Attention within packed sequences that is not causal, against its definition and autograd.
+// Non-causal attention within packed sequences, against its definition and autograd.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace lft::test::packed_whole_test {
 namespace {
 
-/// softmax(q k^T / sqrt(e)) v of each sequence, heads repeated.
+/// softmax(q k^T / sqrt(e)) v of each sequence, with repeated heads.
 at::Tensor plain(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                  const std::vector<int64_t>& starts) {
   const int64_t repeat = q.size(1) / k.size(1);
@@ -44,7 +44,7 @@ TEST(PackedWholeAttention, ValuesAndGradientsAreAutograds) {
                        want = plain(theirs[0], theirs[1], theirs[2], sequences.starts);
       got.backward(weights);
       want.backward(weights.to(at::kDouble));
-      // Sums of at most 11 terms near 1, whose gradients add up over 4 heads; BF16 rounds to 2^-9.
+      // Sums of at most 11 terms near 1, gradients summed over 4 heads; BF16 rounds to 2^-9.
       const double tolerance = type == at::kFloat ? 1e-5 : 11 * 4 * std::ldexp(1.0, -9);
       EXPECT_LT((got.to(at::kDouble) - want).abs().max().item<double>(), tolerance);
       for (size_t i = 0; i < 3; ++i)

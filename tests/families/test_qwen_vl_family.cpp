@@ -1,4 +1,4 @@
-// What Qwen2.5-VL and Qwen3-VL say of their config.json, tensors, names and images.
+// Qwen2.5-VL and Qwen3-VL: their config.json, tensors, names and images.
 #include <map>
 #include <set>
 
@@ -26,7 +26,7 @@ TEST_P(QwenVlNames, StoredNamesAreSavePretraineds) {
   for (const auto& [canonical, stored] : entry_["stored"].items()) {
     EXPECT_EQ(config_.family->names.stored_name(canonical), stored.get<std::string>());
     EXPECT_EQ(config_.family->names.canonical_name(stored, config_), canonical);
-    // The other spelling is read, too.
+    // The other spelling is accepted too.
     std::string other = stored;
     if (other.starts_with("visual.")) {
       other = "model." + other;
@@ -51,7 +51,7 @@ TEST_P(QwenVlNames, PeftNamesArePefts) {
   for (const family::TensorSpec& tensor : config_.family->layout(config_).tensors) {
     if (tensor.shape.size() != 2 || tensor.name.ends_with("embed_tokens.weight") ||
         tensor.name.ends_with("pos_embed.weight") || tensor.name.ends_with("lm_head.weight"))
-      continue;  // not a layer that all-linear names
+      continue;  // not a layer of all-linear
     const std::string module = tensor.name.substr(0, tensor.name.size() - 7),
                       peft = config_.family->names.peft_name(module);
     ours.insert(peft);
@@ -66,7 +66,7 @@ TEST_P(QwenVlNames, PeftNamesArePefts) {
   EXPECT_EQ(config_.family->names.from_peft_name("encoder.layers.0"), "");
 }
 
-/// PEFT takes the modules whose names end so (its modules_to_save).
+/// PEFT selects modules whose names end this way (its modules_to_save).
 TEST_P(QwenVlNames, EveryTensorIsInAModuleOfItsScope) {
   const std::map<std::string, std::string> scopes = {
       {family::kVision, "vision"}, {family::kProjector, "projector"}, {family::kDecoder, "llm"}};
@@ -226,7 +226,7 @@ TEST(QwenVlConfig, PublishedSizesAreTransformers) {
     EXPECT_EQ(parameters, published["parameters"]) << config.model_type;
     EXPECT_EQ(count, published["tensors"]);
     EXPECT_EQ(config.eos_tokens, (std::vector<int64_t>{151645}));
-    // Without a processor file: 640x480 keeps its size, brought to whole positions.
+    // Without a processor file: 640x480 keeps its size, rounded to whole positions.
     const int64_t side = config.model_type == "qwen3_vl" ? 32 : 28;
     EXPECT_EQ(family::reference_image_plan(config).positions(),
               std::lround(640.0 / static_cast<double>(side)) *

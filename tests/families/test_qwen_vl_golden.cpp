@@ -19,7 +19,7 @@ class QwenVlGolden : public QwenVlCase {
   family::Model model_ = make_qwen(config_);
   family::Batch batch_ = golden_batch(config_, entry_);
 
-  at::Tensor some(const at::Tensor& features) {  // as the generator's
+  at::Tensor some(const at::Tensor& features) {  // same as the generator
     return features.flatten().slice(0, 0, std::nullopt, 7);
   }
 };
@@ -97,7 +97,7 @@ TEST_P(QwenVlGolden, LoraLogprobsAndGradientsArePefts) {
     }
   }
   const std::vector<lora::Trainable> trainables = lora::make_trainable(*model_, {});
-  // The adapters are many and large: their sums of products are twice as long.
+  // The adapters are many and large: their sums of products have twice as many terms.
   EXPECT_LT(max_difference(model_->supervised_logprobs(batch_), tensor_of(entry_["lora_logprobs"])),
             3 * kTolerance);
   test::loss_sum(model_, batch_).backward();
@@ -119,7 +119,7 @@ TEST_P(QwenVlGolden, Bfloat16IsNear) {
     item.value().copy_(hashed(item.key(), item.value().sizes()));
   const ops::ComputeDtypeGuard compute(at::kBFloat16);
   const at::Tensor got = half->supervised_logprobs(batch_);
-  // Each of some 30 layers and sums rounds a stream near 1 to 2^-9 of it.
+  // Each of about 30 layers and sums rounds a stream near 1 by 2^-9.
   EXPECT_LT(max_difference(got, tensor_of(entry_["logprobs"])), 30 * std::ldexp(1.0, -9));
   EXPECT_LT(max_difference(half->supervised_logprobs(packed_of(batch_)), got),
             30 * std::ldexp(1.0, -9));
@@ -180,7 +180,7 @@ TEST_P(QwenVlGolden, AnImageOfAnotherSizeIsRefused) {
 
 TEST_P(QwenVlGolden, AnImageWhosePositionsLieApartIsRefused) {
   family::Batch batch = batch_;
-  std::swap(batch.images[1], batch.images[2]);  // of other sizes, as many in all
+  std::swap(batch.images[1], batch.images[2]);  // other sizes, same total
   const ErrorInfo info = refusal([&] { model_->supervised_logprobs(batch); }, ErrorKind::kInput);
   EXPECT_EQ(info.what, "the positions of an image are not contiguous");
 }

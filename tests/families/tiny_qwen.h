@@ -1,5 +1,5 @@
 // Tiny Qwen2.5-VL and Qwen3-VL models whose weights are a hash of name and index, as
-// tests/goldens/models/make_qwen_vl.py makes them. No files but the golden.
+// in tests/goldens/models/make_qwen_vl.py. The only file is the golden.
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -77,7 +77,7 @@ inline std::shared_ptr<const family::ImageProcessor> golden_processor(
       &notices);
 }
 
-/// The golden's images in their order, made by the family's processor.
+/// The golden's images in order, preprocessed by the family's processor.
 inline std::vector<family::TileImage> golden_images(const family::ModelConfig& config) {
   const auto processor = golden_processor(config, golden()["processor"], {.fit = "native"});
   std::vector<family::TileImage> images;

@@ -1,4 +1,4 @@
-// The files that a traced process names in its calls, as absolute paths.
+// The files named in the calls of a traced process, as absolute paths.
 #pragma once
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -16,10 +16,10 @@ namespace lft::test {
 
 struct FileCall {
   std::string path;      // absolute
-  bool changes = false;  // it may make, change or remove the file; else it is opened to be read
+  bool changes = false;  // true: may create, change or remove the file; false: opened for reading
 };
 
-/// Reads and resolves what a stopped process names.
+/// Reads and resolves the paths named by a stopped process.
 class NamedFiles {
  public:
   explicit NamedFiles(pid_t process) : process_(process) {}
@@ -32,14 +32,14 @@ class NamedFiles {
                     follow);
   }
 
-  /// What an open_how says; by default of a call that may write and goes anywhere.
+  /// Contents of an open_how; the default is a call that may write anywhere.
   open_how how(uint64_t address) const {
     open_how found{};
     iovec here{&found, sizeof found}, there{reinterpret_cast<void*>(address), sizeof found};
     if (process_vm_readv(process_, &here, 1, &there, 1, 0) == sizeof found) return found;
     return {.flags = O_RDWR, .mode = 0, .resolve = 0};
   }
-  /// Whether a path that path() gave lies in the folder that the call starts from.
+  /// Whether a path from path() is inside the folder from which the call starts.
   bool is_beneath(const std::string& path, const uint64_t* arguments, int folder) const {
     return path.starts_with(resolved(folder_path(static_cast<int>(arguments[folder])), true) + "/");
   }
@@ -54,7 +54,7 @@ class NamedFiles {
     return descriptor == AT_FDCWD ? link("cwd") : link("fd/" + std::to_string(descriptor));
   }
 
-  /// /proc/self is another folder for the process than for this one.
+  /// /proc/self differs between the process and this one.
   static std::string resolved(const std::filesystem::path& path, bool follow) {
     std::error_code ignored;
     if (path.string().starts_with("/proc/self/")) return path.lexically_normal().string();
@@ -64,7 +64,7 @@ class NamedFiles {
     return (std::filesystem::weakly_canonical(path.parent_path(), ignored) / name).string();
   }
 
-  /// Up to the end of each page: the next one may not be there.
+  /// Reads up to the end of each page: the next page may not be mapped.
   std::string text(uint64_t address) const {
     constexpr uint64_t kPage = 4096, kLongest = 2 * 4096;
     std::string found;
@@ -85,7 +85,7 @@ class NamedFiles {
   pid_t process_;
 };
 
-/// Of a process that the filter stopped.
+/// For a process stopped by the filter.
 inline void note_call(pid_t process, std::vector<FileCall>& calls) {
   __ptrace_syscall_info info{};
   if (ptrace(PTRACE_GET_SYSCALL_INFO, process, sizeof info, &info) <= 0 ||
@@ -105,7 +105,7 @@ inline void note_call(pid_t process, std::vector<FileCall>& calls) {
         (how.flags & O_ACCMODE) != O_RDONLY || (how.flags & (O_CREAT | O_TRUNC)) != 0;
     const std::string path =
         files.path(arguments, call.folder, call.path, (how.flags & O_NOFOLLOW) == 0);
-    // What would lead out of the folder is refused by the kernel: no file is named.
+    // Paths that leave the folder are refused by the kernel: no file is named.
     if ((how.resolve & RESOLVE_BENEATH) != 0 && !files.is_beneath(path, arguments, call.folder))
       continue;
     calls.push_back({path, changes});

@@ -1,5 +1,5 @@
-// What a watched child may not do (watched.h): a seccomp filter that ends the program at a socket
-// or at another program, and stops it for its tracer at every call that names a file.
+// Restrictions of a watched child (watched.h): a seccomp filter that kills the program if it opens
+// a socket or starts another program, and stops it for its tracer at every call that names a file.
 #pragma once
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -21,7 +21,7 @@ constexpr uint32_t kAuditArch = AUDIT_ARCH_AARCH64;
 constexpr uint32_t kAuditArch = 0;  // not known here
 #endif
 
-/// Which arguments of a call name a file. A folder that is no argument (-1) is the working
+/// Which arguments of a call name a file. A folder that is not an argument (-1) is the working
 /// directory; a path after the last is none.
 struct FileSyscall {
   long number;
@@ -48,10 +48,10 @@ inline const std::vector<OpenSyscall>& open_syscalls() {
   return calls;
 }
 
-/// Calls that make, change or remove what a path names.
+/// Calls that create, change or remove what a path names.
 inline const std::vector<FileSyscall>& change_syscalls() {
   static const std::vector<FileSyscall> calls = {
-#ifdef SYS_rename  // the calls that newer machines know with a folder only
+#ifdef SYS_rename  // calls that newer machines have only with a folder argument
       {SYS_creat, -1, 0},          {SYS_mkdir, -1, 0},        {SYS_rmdir, -1, 0},
       {SYS_unlink, -1, 0},         {SYS_symlink, -1, 1},      {SYS_rename, -1, 0, -1, 1},
       {SYS_link, -1, 0, -1, 1},    {SYS_mknod, -1, 0},        {SYS_chmod, -1, 0},
@@ -70,8 +70,8 @@ inline const std::vector<FileSyscall>& change_syscalls() {
   return calls;
 }
 
-/// The one execve that passes is the caller's own, known by the address of its path: the new
-/// program has nothing mapped there.
+/// The only allowed execve is the caller's own, recognised by the address of its path, where the
+/// new program has nothing mapped.
 inline std::vector<sock_filter> watch_filter(uint64_t exec_path) {
   constexpr uint32_t kNumber = offsetof(seccomp_data, nr), kArch = offsetof(seccomp_data, arch),
                      kPath = offsetof(seccomp_data, args);

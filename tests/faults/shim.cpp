@@ -1,23 +1,23 @@
 // Preloaded into a program (LD_PRELOAD) or linked with it, this library counts the calls that
-// change what stands below a folder, and makes the k-th of them fail, or the process die there.
-// Plain libc, no lft. A forked child counts from the start, by the environment that it finds at its
+// change files below a folder, and makes the k-th of them fail, or kills the process there.
+// Plain libc, no lft. A forked child counts from 0, using the environment at its
 // first call.
 //
-// LFT_SHIM_ROOT   the folder, as an absolute path without symlinks; without it nothing is touched
+// LFT_SHIM_ROOT   the folder, as an absolute path without symlinks; if unset, the shim is inactive
 // LFT_SHIM_MODE   count | kill | power | powerdata | enospc | eio | short | eintr
 // LFT_SHIM_AT     k, from 1
-// LFT_SHIM_COUNT  a file that holds the number of calls so far
-// LFT_SHIM_FREE   what statvfs says is free, in bytes
+// LFT_SHIM_COUNT  a file that receives the number of calls so far
+// LFT_SHIM_FREE   free bytes reported by statvfs
 //
 // Counted: write, pwrite, writev, fsync, fdatasync, rename, mkdir, unlink, unlinkat, rmdir. Below
-// the folder fsync does nothing but count: what a dead process wrote stays, and the power cut is
-// the shim's own. kill: SIGKILL in place of the call; a write leaves its first half after. power:
-// SIGKILL after the disk was put in the state that a power cut may leave: files lose what was never
-// fsynced, and names that were
-//   made or renamed in a folder that was not fsynced since are as before. Deletions stay: they may
+// the folder fsync is only counted: data written by a dead process stays, and the power cut is
+// simulated by the shim. kill: SIGKILL instead of the call; a write transfers its first half.
+// power: SIGKILL after the disk is put in a state that a power cut may leave: files lose what was
+// never fsynced, and names
+//   created or renamed in a folder not fsynced since are reverted. Deletions stay: they may
 //   reach the disk before anything else.
 // powerdata: the same, but every name stays: metadata may reach the disk before data.
-// enospc: the call fails, and so does every later write and mkdir: a full disk stays full.
+// enospc: the call fails, and so does every later write and mkdir, since a full disk stays full.
 // Deletions work. eio: the call fails once. short: a write transfers half. eintr: a write or fsync
 // is interrupted once.
 #include <dlfcn.h>
@@ -52,9 +52,9 @@ Function real(const char* name) {
 
 enum class Call { kWrite, kSync, kRename, kMkdir, kUnlink, kRmdir };
 
-/// A name that came to be and is not yet durable.
+/// A new name that is not yet durable.
 struct NameChange {
-  std::string path, from, backup;  // from: of a rename; backup: what stood at `path` before
+  std::string path, from, backup;  // from: source of a rename; backup: the previous file at `path`
   bool durable = false;
 };
 
@@ -79,7 +79,7 @@ std::string absolute(int at, const char* path) {
   return (at == AT_FDCWD ? std::filesystem::current_path().string() : path_of(at)) + "/" + path;
 }
 
-/// What this process was told to do, and what its disk would hold after a power cut.
+/// The settings of this process, and the contents of its disk after a power cut.
 class Shim {
  public:
   Shim() {
@@ -96,7 +96,7 @@ class Shim {
   bool covers(const std::string& path) const { return !root_.empty() && is_below(path, root_); }
   bool models_power() const { return mode_ == "power" || mode_ == "powerdata"; }
 
-  /// Counts the call. 0: it goes on as asked; else the errno with which it fails; kHalf: a write
+  /// Counts the call. 0: it proceeds; otherwise the errno with which it fails; kHalf: a write
   /// transfers half; kHalfAndDie.
   static constexpr int kHalf = -1, kHalfAndDie = -2;
   int enter(Call call) {
@@ -129,7 +129,7 @@ class Shim {
       change.durable =
           change.durable || (S_ISDIR(status.st_mode) && parent_of(change.path) == path);
   }
-  /// Before a rename over `to`: a second name for what it replaces.
+  /// Before a rename over `to`: a second name for the file that it replaces.
   std::string keep_replaced(const std::string& to) {
     struct stat status {};
     if (!models_power() || lstat(to.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return "";
@@ -207,7 +207,7 @@ class Shim {
   char* counter_ = nullptr;
   std::error_code ignored_;
   std::map<std::string, uint64_t>
-      durable_;  // of the files that were opened to be written: bytes that a power cut leaves
+      durable_;  // per file opened for writing, the bytes that remain after a power cut
   std::vector<NameChange> changes_;  // in order
 };
 
@@ -221,7 +221,7 @@ Shim& shim_of_this_process() {
   return *shim;
 }
 
-/// While the shim itself works it sees nothing.
+/// Ignores the shim's own calls.
 thread_local bool inside = false;
 
 class Guard {
@@ -237,7 +237,7 @@ class Guard {
   ~Guard() {
     if (outermost_) inside = false;
   }
-  /// Null where the call is none of the shim's business.
+  /// Null if the shim ignores the call.
   Shim* shim() const { return shim_; }
 
  private:

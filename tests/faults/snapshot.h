@@ -1,4 +1,4 @@
-// What stands below a folder, to be compared with what stands there later.
+// The contents of a folder, to be compared with a later state.
 #pragma once
 #include <sys/stat.h>
 
@@ -12,8 +12,8 @@
 
 namespace lft::test {
 
-/// By path: kind and permissions, size, times of the last change, and the content's sha256. A file
-/// that was made and removed again shows in the times of its folder.
+/// By path: kind and permissions, size, modification times, and the content's sha256. A file that
+/// was created and removed again changes the times of its folder.
 using Snapshot = std::map<std::string, std::string>;
 
 inline std::string entry_text(const std::filesystem::path& path) {
@@ -28,7 +28,7 @@ inline std::string entry_text(const std::filesystem::path& path) {
   return text + " " + std::to_string(status.st_size) + " " + sha256_file(path.string());
 }
 
-/// `left_out` names what may change, with all below it.
+/// `left_out` names paths that may change, including everything below them.
 inline Snapshot snapshot(const std::string& root,
                          const std::function<bool(const std::string&)>& left_out) {
   Snapshot found = {{root, entry_text(root)}};

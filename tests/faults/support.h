@@ -1,5 +1,5 @@
-// Runs a command, or a function in a forked child, under the fault shim (shim.cpp says what the
-// modes mean), and keeps what came out.
+// Runs a command, or a function in a forked child, under the fault shim (modes are described in
+// shim.cpp), and keeps its output.
 #pragma once
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,17 +17,17 @@
 namespace lft::test {
 
 struct Fault {
-  std::string root;            // faults happen below this folder: absolute, without symlinks
+  std::string root;            // faults occur below this folder: absolute, without symlinks
   std::string mode = "count";  // count, kill, power, powerdata, enospc, eio, short, eintr
-  long at = 0;                 // the how manyeth call, from 1
+  long at = 0;                 // index of the call, from 1
 };
 
 struct Shimmed {
   int code = -1;  // exit code; 128 + n after signal n
   std::string out, err;
-  long calls = 0;  // that the shim counted
+  long calls = 0;  // counted by the shim
 
-  int errors() const {  // blocks on stderr
+  int errors() const {  // error blocks on stderr
     int found = 0;
     for (size_t at = err.find("error:"); at != std::string::npos; at = err.find("error:", at + 1))
       ++found;
@@ -44,7 +44,7 @@ inline Shimmed collect(int status, const TempDir& scratch) {
   return ran;
 }
 
-/// `command` as a shell would read it. The shell itself is not shimmed.
+/// `command` in shell syntax. The shell itself is not shimmed.
 inline Shimmed run_shimmed(const std::string& command, const Fault& fault) {
   const TempDir scratch;
   const std::string line =
@@ -57,8 +57,8 @@ inline Shimmed run_shimmed(const std::string& command, const Fault& fault) {
   return collect(status, scratch);
 }
 
-/// `body` in a child of this process, which must be linked with the shim; an lft::Error ends it as
-/// it would end lft. Use it before this process has other threads.
+/// Runs `body` in a child of this process, which must be linked with the shim; an lft::Error ends
+/// it as it would end lft. Call it before this process has other threads.
 inline Shimmed fork_shimmed(const Fault& fault, const std::function<void()>& body) {
   const TempDir scratch;
   const pid_t child = fork();

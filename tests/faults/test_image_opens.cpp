@@ -1,4 +1,4 @@
-// How often a data set opens the file of an image, counted by the system calls of a traced child.
+// How often a data set opens an image file, counted by the system calls of a traced child.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -32,7 +32,7 @@ class ImageOpens : public ::testing::Test {
     static const std::string missing = unwatchable();
     if (!missing.empty()) GTEST_SKIP() << "not watched: " << missing;
     dir_.write("small.bmp", bmp(5, 4, 1));
-    dir_.write("large.bmp", bmp(300, 200, 2));  // its header ends long before the file does
+    dir_.write("large.bmp", bmp(300, 200, 2));  // the header ends long before the file does
     const Json row = {
         {"id", "r"},
         {"image", {"small.bmp", "large.bmp"}},
@@ -41,7 +41,7 @@ class ImageOpens : public ::testing::Test {
     dir_.write("rows.json", Json::array({row}).dump());
   }
 
-  /// What a child opens below the folder of the images while it runs `use` on their data set.
+  /// The files that a child opens below the image folder while it runs `use` on the data set.
   std::map<std::string, int> opens(const EncodeOptions& options,
                                    const std::function<void(const Dataset&)>& use) const {
     const Watched ran =

@@ -1,5 +1,5 @@
-// kill -9 at any moment costs at most one save interval: the run that is resumed afterwards ends
-// with the bytes of the one never killed.
+// kill -9 at any moment costs at most one save interval: the resumed run ends
+// with the same bytes as an uninterrupted one.
 #include "faults/train_fixture.h"
 
 namespace lft::test::kill_test {
@@ -7,7 +7,7 @@ using namespace lft::checkpoint;
 using namespace lft::recipe;
 namespace {
 
-/// 50 kills unless LFT_KILLS says otherwise.
+/// 50 kills unless LFT_KILLS is set.
 int kills_wanted() {
   const char* const wanted = std::getenv("LFT_KILLS");
   return wanted != nullptr ? std::atoi(wanted) : 50;
@@ -34,7 +34,7 @@ TEST_F(Kill, AtRandomMomentsOverLoadStepSaveAndEval) {
       if (done) break;
       ASSERT_EQ(code, 128 + SIGKILL) << errors(out);
       ++kills;
-      // Nothing that was committed is lost.
+      // Nothing committed is lost.
       const std::vector<CheckpointStatus> checkpoints =
           list_checkpoints(out.output_dir + "/checkpoints", /*verify=*/true);
       const auto good = std::find_if(checkpoints.begin(), checkpoints.end(),

@@ -1,6 +1,6 @@
-// Guarantee J1: no command opens a socket, starts another program, writes outside the output it was
-// given, or makes a file whose name is taken from data. `lft debug determinism` and `lft
-// verify-resume` are not here: they start lft itself, by /proc/self/exe.
+// Guarantee J1: no command opens a socket, starts another program, writes outside its output
+// path, or creates a file whose name comes from data. `lft debug determinism` and `lft
+// verify-resume` are excluded: they start lft itself, by /proc/self/exe.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A folder with all that a run reads, an empty HOME, TMPDIR and working directory, and outs/ for
-/// what it writes.
+/// A folder with everything that a run reads, an empty HOME, TMPDIR and working directory, and
+/// outs/ for its output.
 class NoSurprises : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -27,8 +27,8 @@ class NoSurprises : public ::testing::Test {
     if (!missing.empty()) GTEST_SKIP() << "not watched: " << missing;
     for (const char* folder : {"home", "tmp", "cwd", "outs", "no-driver"})
       fs::create_directory(path(folder));
-    // What a GPU's driver does in its own name is not lft's: it is kept from being found, and the
-    // runs are those of a CPU.
+    // The actions of a GPU driver are not lft's: the driver is hidden, and the
+    // runs use the CPU.
     run_.dir().write("no-driver/libcuda.so.1", "not a library");
   }
 
@@ -53,12 +53,12 @@ class NoSurprises : public ::testing::Test {
                         "OMP_NUM_THREADS=1",
                         "LD_LIBRARY_PATH=" + path("no-driver") +
                             (libraries == nullptr ? "" : ":" + std::string(libraries)),
-                        "ASAN_OPTIONS=detect_leaks=0"},  // the leak checker wants to be the tracer
+                        "ASAN_OPTIONS=detect_leaks=0"},  // the leak checker would also be a tracer
         .folder = path("cwd")};
   }
 
-  /// outs/<output> with all below it, and the names beside it under which it is written until it is
-  /// whole.
+  /// outs/<output> with everything below it, and the temporary names next to it that are used until
+  /// it is complete.
   bool is_output(const std::string& file, const std::string& output) const {
     const std::string outs = path("outs/");
     if (output.empty() || !file.starts_with(outs)) return false;
@@ -71,7 +71,7 @@ class NoSurprises : public ::testing::Test {
     Watched ran;
     std::vector<std::string> surprises;
   };
-  /// Runs it; `output`, a name in outs/, is what it may write.
+  /// Runs it; `output`, a name in outs/, is the only writable path.
   Result watch_all(const WatchedCommand& command, const std::string& output) const {
     const auto left_out =
         [&](const std::string& file) {  // a new entry changes the times of its folder
@@ -87,7 +87,7 @@ class NoSurprises : public ::testing::Test {
     for (const FileCall& call : result.ran.calls) {
       const bool harmless =
           call.path == "/dev/null" ||
-          call.path == "/proc/self/clear_refs";  // the latter restarts the peak of memory
+          call.path == "/proc/self/clear_refs";  // the latter resets the peak of memory
       if (call.changes && !harmless && !is_output(call.path, output))
         result.surprises.push_back("written: " + call.path);
     }
@@ -100,7 +100,7 @@ class NoSurprises : public ::testing::Test {
     Result result = watch_all(command(arguments), output);
     EXPECT_EQ(result.ran.code, code) << arguments[1] << "\n" << result.ran.err;
     EXPECT_EQ(result.surprises, std::vector<std::string>{}) << arguments[1];
-    EXPECT_GT(result.ran.calls.size(), 10u) << arguments[1];  // its libraries at least
+    EXPECT_GT(result.ran.calls.size(), 10u) << arguments[1];  // at least its libraries
     EXPECT_EQ(result.ran.forks, forks) << arguments[1];
     return std::move(result.ran);
   }
@@ -167,7 +167,7 @@ TEST_F(NoSurprises, InTheDebugCommands) {
   lft({"debug", "diff", subset, subset}, "");
 }
 
-/// The library that reads tokenizer.model is tried in a child first; that child is no other
+/// The library that reads tokenizer.model runs in a child first; that child is not another
 /// program.
 TEST_F(NoSurprises, InTheProbeOfATokenizer) {
   write_tiny_llava(run_.model(), {.image_token = 620, .vocab = 624, .max_positions = 512});
@@ -185,7 +185,7 @@ TEST_F(NoSurprises, WhereNoInputCanBeWritten) {
     for (const auto& entry : fs::directory_iterator(path(folder))) inputs.push_back(entry.path());
   }
   const auto set_writable =
-      [&](bool writable) {  // root may write all the same: then the tracer alone tells
+      [&](bool writable) {  // root may write anyway: then only the tracer detects it
         for (const fs::path& input : inputs) {
           fs::permissions(input, fs::perms::owner_write,
                           writable ? fs::perm_options::add : fs::perm_options::remove);
@@ -198,8 +198,8 @@ TEST_F(NoSurprises, WhereNoInputCanBeWritten) {
   set_writable(true);
 }
 
-/// Rows whose ids and images would be files elsewhere, or lines of their own, if anything took them
-/// for names.
+/// Rows whose ids and images would be paths or separate lines if they were used
+/// as names.
 class HostileNames : public NoSurprises {
  protected:
   static constexpr char kMark[] = "h0stile";
@@ -208,7 +208,7 @@ class HostileNames : public NoSurprises {
     if (IsSkipped()) return;
     const std::string image = bmp(20, 18, 200, 9, 9);
     run_.dir().write("secret/h0stile.bmp", image);
-    run_.dir().write("images/h0stile\n\x1b[31m.bmp", image);  // an image like any other
+    run_.dir().write("images/h0stile\n\x1b[31m.bmp", image);  // an ordinary image
     fs::create_symlink("../secret/h0stile.bmp", path("images/link.bmp"));
     const std::string ids[] = {"../../h0stile",   path("secret/h0stile"),
                                "h0stile\nline",   "\x1b[31mh0stile\x1b[0m",
@@ -258,7 +258,7 @@ TEST_F(HostileNames, NameNoFileOfARun) {
   const std::string file = write_recipe(hostile_recipe());
   lft({"train", file}, "run");
   EXPECT_NE(slurp(out("run/metrics.jsonl")).find(kMark),
-            std::string::npos);  // as content they are there
+            std::string::npos);  // in file contents they are allowed
   lft({"train", file, "--resume", "--set", "train.max_steps=5"}, "run");
   lft({"prepare", file, "--out", out("prepared")}, "prepared");
   lft({"eval", file, "--data", path("good.json"), "--out", out("answers.jsonl"), "--max-new-tokens",
@@ -296,7 +296,7 @@ TEST_F(HostileNames, NameNoShardOfAMergedModel) {
   EXPECT_FALSE(fs::exists(out("merged")));
 }
 
-/// What is to be found is planted, and found.
+/// Violations are planted, and found.
 class Watch : public NoSurprises {
  protected:
   Result shell(const std::string& line, const std::string& output = "") const {

@@ -1,5 +1,5 @@
-// Saving under every fault at every call: what was committed before stays, nothing half is ever
-// trusted, and the next start goes on.
+// Saving under every fault at every call: earlier commits stay, incomplete saves are never
+// trusted, and the next start continues.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -13,13 +13,13 @@ using namespace lft::checkpoint;
 using namespace lft::io;
 namespace {
 
-/// A run: it saves these one after the other. On a relaunch it goes on from the newest that is
-/// there, which it saves again.
+/// A run that saves these in order. On a relaunch it resumes from the newest save and
+/// saves that again.
 struct Scenario {
   const char* name;
   std::vector<Checkpoint> saves;
   int64_t keep;
-  std::vector<std::string> names;  // left at the end
+  std::vector<std::string> names;  // remaining at the end
 };
 
 Checkpoint changed(int64_t step) {
@@ -39,7 +39,7 @@ Scenario keep_two() {
           {"step-2", "step-3"}};
 }
 
-/// A number that a forked child shares with its parent.
+/// A number shared between a forked child and its parent.
 class Shared {
  public:
   Shared()
@@ -52,7 +52,7 @@ class Shared {
   int* value_;
 };
 
-/// One scenario in a fresh folder, with the fault and then without.
+/// One scenario in a new folder, with the fault and then without it.
 class SavedUnder {
  public:
   SavedUnder(const Scenario& scenario, const std::string& mode, long at) : scenario_(scenario) {
@@ -60,7 +60,7 @@ class SavedUnder {
     faulty = fork_shimmed({dir_.path(), mode, at}, [&] { save_from(0); });
   }
 
-  /// What a start would find now: the index of the newest save that verifies, -1 without one.
+  /// What a start would find now: the index of the newest save that verifies, or -1.
   int newest() const {
     for (const CheckpointStatus& status : list_checkpoints(steps(), /*verify=*/true))
       EXPECT_EQ(status.fault, "") << status.path;
@@ -122,7 +122,7 @@ class SavedUnder {
   Shared committed_;
 };
 
-/// Every call in turn.
+/// Every call in order.
 void at_every_call(const Scenario& scenario, const std::string& mode,
                    const std::function<void(SavedUnder&)>& check) {
   const long calls = SavedUnder(scenario, "count", 0).faulty.calls;
@@ -175,7 +175,7 @@ TEST(SaveFaults, DiskFullAnywhere) {  // guarantee A3
   EXPECT_GE(refused, 40);
 }
 
-TEST(SaveFaults, IoErrorAnywhere) {  // guarantee A5: never tried again and called a success
+TEST(SaveFaults, IoErrorAnywhere) {  // guarantee A5: never retried and reported as success
   at_every_call(keep_one(), "eio", [](SavedUnder& run) {
     EXPECT_EQ(run.faulty.code, 6) << run.faulty.err;
     EXPECT_EQ(run.faulty.errors(), 1) << run.faulty.err;

@@ -1,5 +1,5 @@
-// The shim itself: a careless writer loses what it should lose, a careful one nothing. A shim that
-// hurts nobody would prove nothing.
+// The shim itself: an unsafe writer loses data as expected, a safe one loses nothing. A shim
+// without effect would prove nothing.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -13,8 +13,8 @@ namespace lft::test::shim_test {
 using namespace lft::io;
 namespace {
 
-/// Writes `text`, and does or leaves out what makes it safe. One write, then up to three fsyncs and
-/// a rename.
+/// Writes `text` with or without the steps that make it durable. One write, then up to three
+/// fsyncs and a rename.
 void write_name(const std::string& dir, const std::string& text, bool sync_file, bool sync_folder) {
   const std::string temporary = dir + "/new", path = dir + "/file";
   const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
@@ -23,12 +23,12 @@ void write_name(const std::string& dir, const std::string& text, bool sync_file,
   close(fd);
   if (rename(temporary.c_str(), path.c_str()) != 0) _exit(3);
   if (sync_folder) sync_dir(dir);
-  mkdir((dir + "/last").c_str(), 0777);  // the call at which the power goes
+  mkdir((dir + "/last").c_str(), 0777);  // the call at which power fails
 }
 
 struct Left {
   int code;
-  std::string file;  // "-" where it is not there
+  std::string file;  // "-" if missing
 };
 
 Left after(const std::string& mode, bool sync_file, bool sync_folder) {
@@ -45,7 +45,7 @@ TEST(Shim, APowerCutTakesWhatWasNotSynced) {
   EXPECT_EQ(after("power", true, true).code, 128 + SIGKILL);
   EXPECT_EQ(after("power", true, true).file, "fresh");
   EXPECT_EQ(after("power", true, false).file,
-            "old");  // the rename is undone, and what it replaced is back
+            "old");  // the rename is undone, and the replaced file is restored
   EXPECT_EQ(after("power", false, true).file, "");  // the name is durable, its bytes are not
   EXPECT_EQ(after("power", false, false).file, "old");
 }
@@ -130,7 +130,7 @@ TEST(Shim, LooksAwayElsewhere) {
   EXPECT_EQ(ran.calls, 0);
 }
 
-// The same, preloaded into the real program: a recipe copied by lft is there whole or not at all.
+// The same, preloaded into the real program: a recipe copied by lft is complete or missing.
 TEST(Shim, RunsBesideLft) {
   const TempDir dir;
   const std::string command = "LFT_RECIPES=" LFT_SOURCE_DIR "/recipes " LFT_BINARY_DIR

@@ -1,4 +1,4 @@
-// Signals at any moment of a run: what is saved, which exit code, and that nothing is lost.
+// Signals at any moment of a run: what is saved, the exit code, and that nothing is lost.
 #include "faults/train_fixture.h"
 
 namespace lft::test::signals_test {
@@ -21,7 +21,7 @@ TEST_F(Signals, AtRandomMomentsSaveOnceAndResumeToTheSameRun) {
     const std::unique_ptr<Child> child = start(out, false);
     if (i % 4 < 2) {
       sleep_into_a_run(random);
-    } else {  // after the first checkpoint, however long loading takes
+    } else {  // after the first checkpoint, independent of loading time
       ASSERT_TRUE(child->wait_until(
           [&] { return fs::exists(out.output_dir + "/checkpoints/step-0/MANIFEST"); }));
       std::this_thread::sleep_for(std::chrono::milliseconds(
@@ -31,8 +31,8 @@ TEST_F(Signals, AtRandomMomentsSaveOnceAndResumeToTheSameRun) {
     const int code = child->wait();
     const std::vector<CheckpointStatus> checkpoints =
         list_checkpoints(out.output_dir + "/checkpoints", /*verify=*/true);
-    if (code == 0) continue;     // it was done before
-    if (code == 128 + number) {  // before main could ask for signals
+    if (code == 0) continue;     // the run had already finished
+    if (code == 128 + number) {  // before main installed its signal handlers
       EXPECT_FALSE(fs::exists(out.output_dir));
       continue;
     }
@@ -74,7 +74,7 @@ TEST_F(Signals, CtrlCSavesAndExits130) {
 TEST_F(Signals, TheSecondOneEndsItAtOnce) {
   Recipe out = recipe("twice");
   out.train.batch_size = 12;
-  out.train.grad_accum = 40;  // steps that are longer than the pause below
+  out.train.grad_accum = 40;  // steps longer than the pause below
   const std::unique_ptr<Child> child = start(out, false);
   ASSERT_TRUE(
       child->wait_until([&] { return fs::exists(out.output_dir + "/checkpoints/step-0"); }));
@@ -100,7 +100,7 @@ TEST_F(Signals, TwoRunsInOneDirectory) {
   const std::unique_ptr<Child> first = start(out, false);
   ASSERT_TRUE(
       first->wait_until([&] { return fs::exists(out.output_dir + "/checkpoints/step-4"); }));
-  first->signal(SIGSTOP);  // it holds its lock for as long as the others try
+  first->signal(SIGSTOP);  // a stopped run keeps its lock
   Recipe other = out;
   for (const bool resume : {true, false}) {
     const std::string file = out.output_dir + ".yaml";

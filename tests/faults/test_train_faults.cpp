@@ -1,5 +1,5 @@
-// Whole runs of the built lft whose disk fails, fills, or dies with the process: guarantees A1, A3,
-// A4 and A5 end to end.
+// Whole runs of the built lft with a failing disk, a full disk, or a killed process: guarantees A1,
+// A3, A4 and A5 end to end.
 #include <numeric>
 
 #include "faults/support.h"
@@ -40,7 +40,7 @@ class TrainDisk : public TrainFaults {
     }();
     return bytes;
   }
-  /// Every stride-th call, another phase for each mode; all of them with LFT_FAULTS=all.
+  /// Every stride-th call, with a different phase per mode; all of them with LFT_FAULTS=all.
   static std::vector<long> points(long phase) {
     const char* const all = std::getenv("LFT_FAULTS");
     const long stride = all != nullptr && std::string(all) == "all" ? 1 : std::max(1L, calls_ / 12);
@@ -85,7 +85,7 @@ TEST_F(TrainDisk, FullOrFailing) {  // A3, A5
     for (const long at : points(5)) {
       const Recipe recipe = short_recipe(std::string(mode) + "-at-" + std::to_string(at));
       const Shimmed ran = launch(recipe, mode, at);
-      // A failure to delete what is no longer wanted is a warning; everything else ends the run.
+      // A failure to delete an old checkpoint is a warning; every other failure ends the run.
       ASSERT_TRUE(ran.code == 6 || (ran.code == 0 && ran.err.find("warning:") != std::string::npos))
           << mode << " " << at << "\n"
           << ran.err;

@@ -1,4 +1,4 @@
-// A short run of the built lft in a folder of its own, to be signalled, killed and resumed, and the
+// A short run of the built lft in a separate folder, to be signalled, killed and resumed, and the
 // bytes it must end with.
 #pragma once
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ class TrainFaults : public ::testing::Test {
   int finish(const Recipe& recipe, bool resume) { return start(recipe, resume)->wait(); }
   static std::string errors(const Recipe& recipe) { return slurp(recipe.output_dir + ".err"); }
 
-  /// What an uninterrupted run ends with; made once.
+  /// The result of an uninterrupted run; created once.
   const RunBytes& expected() {
     static const RunBytes bytes = [this] {
       const Recipe whole = recipe("whole");
@@ -58,7 +58,7 @@ class TrainFaults : public ::testing::Test {
     return bytes;
   }
 
-  /// Sleeps until some moment of a run as long as the uninterrupted one.
+  /// Sleeps for a random part of the duration of the uninterrupted run.
   template <class Random>
   void sleep_into_a_run(Random& random) {
     expected();
@@ -70,7 +70,7 @@ class TrainFaults : public ::testing::Test {
     return milliseconds;
   }
 
-  /// Each step once, and the bytes of the run that was never stopped.
+  /// Each step once, and the same bytes as the uninterrupted run.
   void expect_whole(const Recipe& recipe) {
     const RunBytes bytes = run_bytes(recipe.output_dir, kSteps);
     EXPECT_EQ(bytes.adapter, expected().adapter);

@@ -1,6 +1,6 @@
-// Runs a program, or a function in a forked child, where a socket or another program ends it
-// (seccomp_filter.h), and writes down every file that it or a child of it names (ptrace). It needs
-// both of the system: unwatchable() says what is missing.
+// Runs a program, or a function in a forked child, that is killed if it opens a socket or starts
+// a program (seccomp_filter.h), and records every file that it or a child names (ptrace).
+// Both must be available: unwatchable() returns what is missing.
 #pragma once
 #include <fcntl.h>
 #include <signal.h>
@@ -26,9 +26,9 @@ namespace lft::test {
 
 struct Watched {
   int code = -1;           // exit code; 128 + n after signal n
-  bool forbidden = false;  // it, or a child of it, was ended for a socket or another program
+  bool forbidden = false;  // it, or a child of it, was killed for a socket or another program
   int forks = 0;
-  int left = 0;                 // processes that outlive it; they are ended with it
+  int left = 0;                 // processes that outlive it; they are killed with it
   std::vector<FileCall> calls;  // in order
   std::string out, err;
 
@@ -41,21 +41,21 @@ struct Watched {
 
 struct WatchedCommand {
   std::vector<std::string> arguments;    // the program's path first
-  std::vector<std::string> environment;  // all of it
-  std::string folder = "/";              // it works in
+  std::vector<std::string> environment;  // the whole environment
+  std::string folder = "/";              // working directory
   std::function<void()> body = {};       // instead of a program
 };
 
 constexpr int kNoTracer = 121, kNoFilter = 122, kNoProgram = 127;
 
-/// In the child: nothing that allocates, until `body`.
+/// In the child: no allocation before `body`.
 [[noreturn]] inline void become_watched(const WatchedCommand& command, const char* path,
                                         char** argv, char** envp, sock_fprog filter) {
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
   if (chdir(command.folder.c_str()) != 0 || ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0)
     _exit(kNoTracer);
-  raise(SIGSTOP);  // until the tracer has said what it wants to see
+  raise(SIGSTOP);  // until the tracer has set its options
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
       syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter) != 0)
     _exit(kNoFilter);
@@ -67,9 +67,9 @@ constexpr int kNoTracer = 121, kNoFilter = 122, kNoProgram = 127;
   _exit(kNoProgram);
 }
 
-/// Lets `child` and all its threads and children go on until it ends.
+/// Lets `child` and all its threads and children run until it ends.
 inline void trace(pid_t child, Watched& ran) {
-  std::set<pid_t> forked, ended;  // an end can be told before the birth
+  std::set<pid_t> forked, ended;  // an exit can be reported before its start
   int status = 0;
   for (pid_t process; (process = waitpid(-1, &status, __WALL)) > 0;) {
     if (!WIFSTOPPED(status)) {
@@ -145,7 +145,7 @@ inline Watched watch(const WatchedCommand& command) {
   return ran;
 }
 
-/// Why nothing can be watched here; "" where it can.
+/// The reason why nothing can be watched here; "" if it can.
 inline std::string unwatchable() {
   if (kAuditArch == 0) return "the seccomp filter is not written for this processor";
   const Watched ran = watch(

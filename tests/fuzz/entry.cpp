@@ -1,4 +1,4 @@
-// What libFuzzer calls. LFT_FUZZ_TARGET is the name of a function of targets.h; what it throws ends
+// The libFuzzer entry point. LFT_FUZZ_TARGET names a function of targets.h; an exception ends
 // the program, and libFuzzer keeps the input.
 #include <cstddef>
 #include <cstdint>

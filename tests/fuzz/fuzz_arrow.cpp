@@ -1,4 +1,4 @@
-// A Parquet or Arrow file, as the reader of Arrow takes it, and the rows that it is made into.
+// A Parquet or Arrow file as read by the Arrow reader, and the resulting rows.
 #include "src/data/rows/row_reader.h"
 #include "src/data/sources/unpack.h"
 #include "tests/fuzz/memory_file.h"

@@ -16,7 +16,7 @@ jinja::Value template_message(const char* role, const char* content, int32_t sou
   return jinja::make_dict(std::move(dict));
 }
 
-/// What chat templates are given: messages, tools, tokens.
+/// Inputs of chat templates: messages, tools, tokens.
 jinja::Value template_values(jinja::Work& work) {
   auto globals = std::make_shared<jinja::DictObject>();
   globals->add(jinja::Value::of(jinja::Text("messages")),
@@ -47,7 +47,7 @@ void check_rendering(const jinja::Rendering& rendering) {
 
 }  // namespace
 
-/// Taken is what can be parsed. To render it may be refused, but nothing worse.
+/// Accepted if it parses. Rendering may be refused, but must not fail otherwise.
 bool chat_template(std::string_view bytes) {
   return reads(ErrorKind::kInput, [&] {
     const jinja::Template chat = jinja::Template::parse(bytes, "template.jinja");

@@ -13,7 +13,7 @@ bool config(std::string_view bytes) {
     expect(read.text.hidden > 0 && read.text.heads % read.text.kv_heads == 0,
            "heads that share keys evenly");
     expect(!read.family->fingerprint(read).empty(), "a fingerprint");
-    if (read.text.layers > 64) return;  // its tensors' names take longer than they tell
+    if (read.text.layers > 64) return;  // the tensor names take a long time and show nothing new
     expect(!read.family->layout(read).tensors.empty(), "tensors of a shape each");
     expect(reference_image_plan(read).positions() > 0, "an image has positions");
   });

@@ -1,4 +1,4 @@
-// tokenizer.json, as the export for llama.cpp reads it.
+// tokenizer.json, as read by the export for llama.cpp.
 #include "src/hf/exports/gguf_vocabulary.h"
 #include "tests/fuzz/memory_folder.h"
 #include "tests/fuzz/targets.h"

@@ -1,4 +1,4 @@
-// What a client sends to `lft serve`: a request line, headers and the body of a chat completion.
+// Client input of `lft serve`: a request line, headers and the body of a chat completion.
 #include <cstring>
 
 #include "src/serve/chat_request.h"
@@ -8,7 +8,7 @@
 namespace lft::fuzz {
 namespace {
 
-/// The bytes as a connection that ends with them; what is written to it is kept.
+/// The bytes as a connection that then ends; what is written to it is kept.
 class MemoryStream : public httplib::Stream {
  public:
   explicit MemoryStream(std::string_view bytes) : bytes_(bytes) {}
@@ -59,7 +59,7 @@ bool http(std::string_view bytes) {
   }();
   serve::RequestFrame frame({.body_bytes = 64u << 10});
   std::string sent(bytes);
-  // As they may arrive: a part, then all. What the frame says must not depend on it.
+  // Arrival in parts: first a part, then all. The result of framing must not depend on it.
   frame.look(bytes.substr(0, bytes.size() / 2));
   const serve::RequestFrame::State state = frame.look(bytes);
   serve::RequestFrame whole({.body_bytes = 64u << 10});

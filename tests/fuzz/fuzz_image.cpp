@@ -5,7 +5,7 @@ namespace lft::fuzz {
 using namespace lft::io;
 namespace {
 
-/// The error as it is shown; empty where there is none.
+/// The displayed error; empty if there is none.
 template <typename Body>
 std::string refusal(Body body) {
   std::string shown;

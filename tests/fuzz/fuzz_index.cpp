@@ -1,6 +1,6 @@
-// The index of a data file. The first byte says what the others stand for: 'f' changes of single
-// bytes of the file that save() wrote (two bytes of place and what it is combined with), 'c' a JSON
-// object of columns in the place of its own, with the digest that belongs to them, 'w' the file
+// The index of a data file. The first byte is the kind of the rest: 'f' changes of single
+// bytes of the file written by save() (two bytes of offset and a byte to combine), 'c' a JSON
+// object of columns that replaces the original, with a matching digest, 'w' the file
 // itself.
 #include "src/data/rows/row_index.h"
 #include "src/io/files.h"

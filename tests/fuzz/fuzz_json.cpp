@@ -7,7 +7,7 @@ namespace {
 
 constexpr JsonLimits kLimits{.max_bytes = 16 << 10, .max_depth = 8};
 
-/// The same text entry by entry. Null where it is refused, or a key comes twice.
+/// The same text read entry by entry. Null if it is refused or has a duplicate key.
 Json by_entries(std::string_view bytes) {
   Json entries = Json::object();
   bool twice = false;

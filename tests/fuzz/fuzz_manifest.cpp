@@ -10,7 +10,7 @@ namespace lft::fuzz {
 using namespace lft::checkpoint;
 namespace {
 
-/// A step's folder with nothing but MANIFEST in it.
+/// A step folder containing only MANIFEST.
 struct Step {
   test::TempDir dir;
   MemoryFile manifest;

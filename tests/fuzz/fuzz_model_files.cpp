@@ -1,5 +1,5 @@
-// The small files of a model's folder and of an adapter's. The first byte says which the others
-// are: 'c' config.json, 'p' preprocessor_config.json, 'P' processor_config.json, 't'
+// The small files of a model folder and an adapter folder. The first byte is the kind of the
+// rest: 'c' config.json, 'p' preprocessor_config.json, 'P' processor_config.json, 't'
 // tokenizer_config.json, 's' special_tokens_map.json, 'a' added_tokens.json, 'g'
 // generation_config.json, 'j' chat_template.json, 'i' the weights' index; 'A' adapter_config.json,
 // 'n' lft_adapter.json.
@@ -31,7 +31,7 @@ constexpr std::pair<char, const char*> kModelFiles[] = {{'c', "config.json"},
 constexpr std::pair<char, const char*> kAdapterFiles[] = {{'A', "adapter_config.json"},
                                                           {'n', "lft_adapter.json"}};
 
-/// The model and the adapter that one file of is replaced each time.
+/// The model and the adapter in which one file is replaced each time.
 struct Folders {
   MemoryFolder model, adapter;
   std::map<char, std::string> sound;
@@ -55,7 +55,7 @@ struct Folders {
     for (const auto& [key, name] : kModelFiles)
       model.put(name, sound.contains(key) ? sound[key] : "{}");
     for (const auto& [key, name] : kAdapterFiles) adapter.put(name, sound[key]);
-    open();  // else every file would be refused for another
+    open();  // otherwise every file would be refused for another one
   }
 
   void open() const {

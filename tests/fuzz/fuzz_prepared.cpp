@@ -1,6 +1,6 @@
-// The first byte says what the others stand for: 'j' a merge patch to index.json, 't' and 'u'
-// changes of single bytes of the shard of samples or of images (two bytes of place and what it is
-// combined with), 'p' a packed sample, 'x' packed pixels.
+// The first byte is the kind of the rest: 'j' a merge patch to index.json, 't' and 'u'
+// changes of single bytes of the shard of samples or of images (two bytes of offset and a byte to
+// combine), 'p' a packed sample, 'x' packed pixels.
 #include "src/data/prepared.h"
 #include "src/data/prepared_write.h"
 #include "src/data/store/packed_pixels.h"
@@ -53,7 +53,7 @@ std::string with_changes(std::string bytes, std::string_view changes) {
   return bytes;
 }
 
-/// The directory that is read: what lft prepare writes of them, with changes.
+/// The directory to read: the output of lft prepare for them, with changes.
 struct Folder : MemoryFolder {
   EncodeOptions options = test::small_options();
   test::TempDir written;
@@ -76,7 +76,7 @@ struct Folder : MemoryFolder {
   }
 };
 
-/// Every sample; one that is refused does not end it.
+/// Reads every sample; a refused one does not end the loop.
 bool read_samples(const Dataset& dataset) {
   bool all = true;
   for (int64_t index = 0; index < dataset.size(); ++index) {

@@ -1,5 +1,5 @@
-// What a run writes and later reads: state.json of a checkpoint (of step 3 here), incident.json,
-// and metrics.jsonl, of which a report leaves out the lines that it cannot read: it refuses none.
+// Files that a run writes and later reads: state.json of a checkpoint (step 3 here), incident.json,
+// and metrics.jsonl, in which a report skips unreadable lines: it refuses none.
 #include "src/checkpoint/saved_state.h"
 #include "src/debug/nan/incident_file.h"
 #include "src/io/files.h"

@@ -1,5 +1,5 @@
-// A tar file of samples. Checksums of what looks like a header are made right, so that changes get
-// as far as the fields.
+// A tar file of samples. Checksums of apparent headers are corrected, so that mutations reach
+// the fields.
 #include <cstdio>
 
 #include "src/data/rows/row_images.h"

@@ -21,8 +21,8 @@ TokenizerFiles files_of(const Json& json) {
           .config = part("tokenizer_config"),
           .special_map = part("special_tokens_map"),
           .added = part("added_tokens_map"),
-          .has_model = false};  // the SentencePiece library is tried in a child process; here it
-                                // would be itself under test
+          .has_model = false};  // the SentencePiece library runs in a child process; here it
+                                // would itself be under test
 }
 
 void use(const JsonTokenizer& tokenizer) {
@@ -48,12 +48,12 @@ bool tokenizer(std::string_view bytes) {
   return reads(ErrorKind::kInput, [&] {
     const Json json = parse_json(bytes, "tokenizer.json");
     if (!json.is_object())
-      throw Error(ErrorKind::kInput, "not an object");  // as read_tokenizer_files has it
+      throw Error(ErrorKind::kInput, "not an object");  // as in read_tokenizer_files
     use(JsonTokenizer(files_of(json)));
   });
 }
 
-/// A tokenizer.model, as far as its rules of normalisation go.
+/// A tokenizer.model, up to its normalisation rules.
 bool charsmap(std::string_view bytes) {
   std::string fault;
   return reads(ErrorKind::kInternal, [&] { fault = text::charsmap_fault(bytes); }) && fault.empty();

@@ -1,4 +1,4 @@
-// A file that lives in memory, for readers that want a path.
+// An in-memory file for readers that require a path.
 #pragma once
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// A folder whose files live in memory, for readers that want one.
+// A folder of in-memory files for readers that require one.
 #pragma once
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ namespace lft::fuzz {
 class MemoryFolder {
  public:
   std::string path() const { return folder_.path(); }
-  /// Makes or replaces a file.
+  /// Creates or replaces a file.
   void put(const std::string& name, std::string_view bytes) {
     const auto [file, fresh] = files_.try_emplace(name);
     file->second.set(bytes);

@@ -1,5 +1,5 @@
-// The fuzz targets: each gives its bytes to the reader of one file format. Whoever calls them knows
-// no format.
+// The fuzz targets: each passes its bytes to the reader of one file format. The callers are
+// independent of the formats.
 #pragma once
 #include <algorithm>
 #include <stdexcept>
@@ -10,42 +10,42 @@
 
 namespace lft::fuzz {
 
-/// A reader broke a promise of its header. So did one that lets any other exception out: only a
-/// refusal of the documented kind is caught.
+/// A reader violated its header's contract. Any other exception is a violation too: only
+/// documented refusals are caught.
 struct Broken : std::logic_error {
   using std::logic_error::logic_error;
 };
 
 /// True: the reader took the bytes. False: it refused them.
-bool arrow(std::string_view bytes);          // Parquet or Arrow, where the build has LFT_ARROW
-bool chat_template(std::string_view bytes);  // Jinja, rendered where it can be
-bool charsmap(std::string_view bytes);       // the normalisation rules of a tokenizer.model
-bool config(std::string_view bytes);         // config.json of a model
-bool gguf(std::string_view bytes);  // of a GGUF: all that stands before the data, and tensors
+bool arrow(std::string_view bytes);            // Parquet or Arrow, if built with LFT_ARROW
+bool chat_template(std::string_view bytes);    // Jinja, rendered if possible
+bool charsmap(std::string_view bytes);         // the normalisation rules of a tokenizer.model
+bool config(std::string_view bytes);           // config.json of a model
+bool gguf(std::string_view bytes);             // everything before the data of a GGUF, and tensors
 bool gguf_vocabulary(std::string_view bytes);  // tokenizer.json, for an export
 bool http(std::string_view bytes);             // a request to lft serve
 bool image(std::string_view bytes);            // header, pixels and size
 bool incident(std::string_view bytes);         // incident.json
-bool index(std::string_view bytes);            // of a data file, see fuzz_index.cpp
+bool index(std::string_view bytes);            // index of a data file, see fuzz_index.cpp
 bool json(std::string_view bytes);             // whole and entry by entry
-bool manifest(std::string_view bytes);  // of a checkpoint, as it is and with its own hash after it
-bool metrics(std::string_view bytes);   // metrics.jsonl, as a report reads it
-bool model_files(std::string_view bytes);  // of a model's or an adapter's folder, see its source
+bool manifest(std::string_view bytes);         // of a checkpoint, as given and with a matching hash
+bool metrics(std::string_view bytes);          // metrics.jsonl, as a report reads it
+bool model_files(std::string_view bytes);      // from a model or adapter folder, see its source
 bool prepared(std::string_view bytes);   // one file of a prepared directory, see fuzz_prepared.cpp
 bool processor(std::string_view bytes);  // an image processor's file, with its model's config
 bool recipe(std::string_view bytes);     // YAML
 bool rows(std::string_view bytes);       // a dataset file, JSON array or JSON lines
 bool safetensors(std::string_view bytes);  // header and tensors
 bool saved_state(std::string_view bytes);  // state.json of a checkpoint
-bool tar(std::string_view bytes);          // a tar file of samples, its checksums made right
+bool tar(std::string_view bytes);          // a tar file of samples, with correct checksums
 bool tokenizer(std::string_view bytes);  // tokenizer.json; "tokenizer_config", "special_tokens_map"
-                                         // and "added_tokens_map" are its kin
+                                         // and "added_tokens_map" are related
 
 inline void expect(bool holds, const std::string& promise) {
   if (!holds) throw Broken("broken promise: " + promise);
 }
 
-/// Runs a reader. False where it refuses with an error of `kind` that a terminal can show.
+/// Runs a reader. False if it refuses with an error of `kind` that a terminal can show.
 template <typename Body>
 bool reads(ErrorKind kind, Body body) {
   try {

@@ -1,4 +1,4 @@
-// What holds for every file of tensors that a reader took.
+// Properties of every tensor file that a reader accepted.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace lft::fuzz {
 
-/// `read` was opened on `bytes`. Returns how many of them the tensors have together.
+/// `read` was opened on `bytes`. Returns the total size of the tensors in bytes.
 template <class File>
 uint64_t expect_tensors(const File& read, std::string_view bytes) {
   uint64_t data = 0;

@@ -1,5 +1,5 @@
-// Every fuzz target on its corpus, and on a few thousand inputs made from it by chance of a fixed
-// seed. libFuzzer finds more (LFT_FUZZ); this keeps the targets alive and runs anywhere.
+// Every fuzz target on its corpus, and on a few thousand random mutations of it with a fixed
+// seed. libFuzzer finds more (LFT_FUZZ); this keeps the targets working and runs anywhere.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ constexpr size_t kMaxSeed = 16 << 10;
 struct Target {
   std::string name;
   bool (*run)(std::string_view);
-  std::vector<std::string> more_seeds;  // beside corpus/<name>: files or folders of tests/goldens
+  std::vector<std::string> more_seeds;  // besides corpus/<name>: files or folders of tests/goldens
   int inputs;
 };
 
@@ -87,7 +87,7 @@ std::vector<Seed> seeds_of(const Target& target) {
   return seeds;
 }
 
-/// The input that runs, in a file that stays where a target fails or crashes on it.
+/// The current input, in a file that is kept if a target fails or crashes on it.
 class CurrentInput {
  public:
   explicit CurrentInput(const std::string& name)
@@ -99,7 +99,7 @@ class CurrentInput {
     close(fd_);
     if (!keep_) fs::remove(path_);
   }
-  /// Whether the target took the input.
+  /// Whether the target accepted the input.
   bool run(const Target& target, const std::string& bytes) {
     if (ftruncate(fd_, 0) != 0 || pwrite(fd_, bytes.data(), bytes.size(), 0) < 0)
       throw std::runtime_error("cannot write " + path_.string());
@@ -176,7 +176,7 @@ class Mutator {
 
 class Fuzz : public ::testing::TestWithParam<Target> {
  protected:
-  void SetUp() override { ::testing::internal::CaptureStderr(); }  // a reader may say what it read
+  void SetUp() override { ::testing::internal::CaptureStderr(); }  // a reader may print its input
   void TearDown() override { ::testing::internal::GetCapturedStderr(); }
 };
 
@@ -211,8 +211,8 @@ TEST_P(Fuzz, WhatChanceMakesOfItIsReadOrRefused) {
   EXPECT_LT(taken, GetParam().inputs);
 }
 
-/// Each value in the place of each value of a document, and of the whole. Of a list the first
-/// element counts for all, and of an object with many keys the first few.
+/// Puts each value at the position of each value of a document, and of the whole. Of a list only
+/// the first element is used, and of an object with many keys the first few.
 void for_each_change(const nlohmann::json& document,
                      const std::function<void(const std::string& where, const std::string&)>& use) {
   using nlohmann::json;
@@ -245,7 +245,7 @@ void for_each_change(const nlohmann::json& document,
   }
 }
 
-/// Those of a target's seeds that are JSON, perhaps after a byte that says which file it is.
+/// The seeds of a target that are JSON, possibly after a byte for the kind of file.
 TEST_P(Fuzz, EveryValueInEveryKeyIsReadOrRefused) {
   CurrentInput input(GetParam().name);
   for (const Seed& seed : seeds_of(GetParam())) {

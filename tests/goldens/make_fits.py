@@ -1,8 +1,8 @@
-"""Makes tests/goldens/fits/fits.safetensors: photographs and what transformers' LlavaImageProcessor
-(torchvision) makes of them.
+"""Writes tests/goldens/fits/fits.safetensors: photographs and their preprocessing by transformers'
+LlavaImageProcessor (torchvision).
 
 Run with the pinned peers (scripts/peers.txt): python tests/goldens/make_fits.py [--full OUT].
---full writes whole photographs at 336 instead, for a check by hand. Photographs: scikit-image
+--full writes whole photographs at 336 instead, for manual checks. Photographs: scikit-image
 (public domain or CC0) and scikit-learn (china.jpg, CC BY, Romain Guy).
 """
 

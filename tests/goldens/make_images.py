@@ -1,5 +1,5 @@
-"""Writes images/: small image files of every kind the decoder takes,
-and expected.txt with the pixels that PIL gives for each:
+"""Writes images/: small image files of every kind that the decoder accepts,
+and expected.txt with PIL's pixels for each:
 
     name width height hex(RGB rows)    of ImageOps.exif_transpose(Image.open(name)).convert("RGB")
 
@@ -20,8 +20,8 @@ HEIGHT, WIDTH = 9, 13
 
 
 def pixels(channels, height=HEIGHT, width=WIDTH):
-    """Smooth waves with a little noise: JPEG and WebP have something to keep
-    and something to lose."""
+    """Smooth waves with a little noise: JPEG and WebP have detail to keep
+    and detail to lose."""
     y, x = np.mgrid[0:height, 0:width]
     waves = [
         127 + 100 * np.sin(x / (3.0 + c) + y / (4.0 - c / 2)) + RANDOM.randn(height, width) * 8

@@ -1,8 +1,8 @@
-"""Makes tests/goldens/metrics/metrics.json: answers, what is right, and the score of each metric.
+"""Writes tests/goldens/metrics/metrics.json: answers, references, and the score of each metric.
 
 Captions come from pycocoevalcap 1.2 itself (pip install pycocoevalcap; its tokenizer needs java).
-The others are written here anew from what the published evaluations do: VQA's vqaEval.py, DocVQA's
-ANLS, ChartQA's relaxed accuracy as Pix2Struct computes it.
+The others are reimplemented here from the published evaluations: VQA's vqaEval.py, DocVQA's
+ANLS, ChartQA's relaxed accuracy as in Pix2Struct.
 
     python tests/goldens/make_metrics.py
 """
@@ -259,7 +259,7 @@ def captions(pairs):
 
 
 def generated(seed, count):
-    """Captions of a few words, some of which are rare."""
+    """Captions of a few words, some of them rare."""
     rng = random.Random(seed)
     words = "a the man woman dog red blue bus sits runs on in street park with ball".split()
     sentence = lambda: " ".join(rng.choice(words) for _ in range(rng.randint(3, 12)))

@@ -1,5 +1,5 @@
-// Where the GPU tests run: every body on the CPU, so that the tests are tested, and on a GPU where
-// there is one. No test of its own.
+// The devices of the GPU tests: every test runs on the CPU, so that the tests are tested, and on a
+// GPU if there is one. Contains no test.
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -18,13 +18,13 @@ namespace lft::test {
 using namespace lft::ops;
 using namespace lft::train;
 
-/// The parameter is "cpu", "gpu", or "stand_in": a device that is no GPU (stand_in/device), where
-/// it is linked in.
+/// The parameter is "cpu", "gpu", or "stand_in": a simulated device (stand_in/device), if
+/// linked in.
 class OnDevice : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    make_deterministic(true);  // cuBLAS reads its part once: before the device is opened
-    default_device();          // LibTorch remembers the first answer to whether there is CUDA
+    make_deterministic(true);  // cuBLAS reads its setting once: before the device is opened
+    default_device();          // LibTorch caches whether CUDA is available
     if (on_gpu() && default_device().is_cpu()) GTEST_SKIP() << "no GPU here";
   }
   static bool on_gpu() { return std::string(GetParam()) != "cpu"; }
@@ -46,7 +46,7 @@ constexpr at::ScalarType kTypes[] = {at::kFloat, at::kBFloat16, at::kHalf};
 inline double rounding(at::ScalarType type) {
   return type == at::kFloat ? 0x1p-24 : type == at::kBFloat16 ? 0x1p-8 : 0x1p-11;
 }
-/// Of `roundings` of them, and of a float32 sum of `terms` in another order: a random walk of 2^-24
+/// For `roundings` roundings, and a float32 sum of `terms` in another order: a random walk of 2^-24
 /// each, four deviations.
 inline double tolerance(at::ScalarType type, double roundings, double terms) {
   return roundings * rounding(type) + 4 * 0x1p-24 * std::sqrt(terms);
@@ -57,8 +57,8 @@ inline at::Tensor normal(at::IntArrayRef shape, uint64_t seed) {
                    at::TensorOptions().dtype(at::kFloat));
 }
 
-/// The whole within `tolerance` of its norm, and every element within 16 of it of its own size and
-/// the typical one.
+/// The whole within `tolerance` of its norm, and every element within 16 times that of its own
+/// magnitude and the typical one.
 inline void expect_close(const at::Tensor& got, const at::Tensor& want, double tolerance,
                          const std::string& what) {
   ASSERT_EQ(got.sizes(), want.sizes()) << what;
@@ -72,7 +72,7 @@ inline void expect_close(const at::Tensor& got, const at::Tensor& want, double t
   EXPECT_LE((error - 16 * tolerance * (w.abs() + typical)).max().item<double>(), 1e-30) << what;
 }
 
-/// `op` of leaves on `device` in every type under that compute dtype, against `op` in float32 on
+/// `op` on leaves on `device` in every type under that compute dtype, against `op` in float32 on
 /// the CPU over the same rounded values: result and gradients. Its first `trained` leaves get
 /// gradients. op(leaves, device) -> tensor.
 template <class Op>

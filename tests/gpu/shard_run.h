@@ -1,5 +1,5 @@
-// A tiny random LLaVA with drawn samples, prepared so that no image is decoded, and runs of it on a
-// device of choice.
+// A tiny random LLaVA with random samples, prepared so that no image is decoded, and runs of it on
+// a given device.
 #pragma once
 #include <map>
 #include <random>
@@ -24,7 +24,7 @@ using namespace lft::recipe;
 using namespace lft::text;
 using namespace lft::train;
 
-/// Rows of different lengths: an image, none, or two of them; a question and an answer.
+/// Rows of different lengths: no, one or two images; a question and an answer.
 class DrawnRows : public Dataset {
  public:
   DrawnRows(int64_t rows, const family::ModelConfig& config, int64_t text)
@@ -73,7 +73,7 @@ class ShardRun {
   explicit ShardRun(int64_t rows = 12, int64_t text = 6) : files_(/*rows=*/0), max_tokens_(96) {
     prepare(rows, text);
   }
-  /// With another config.json (its weights drawn: model.init random), or other weights.
+  /// With another config.json (random weights: model.init random), or other weights.
   ShardRun(const nlohmann::json& config, int64_t rows, int64_t text)
       : files_(/*rows=*/0), max_tokens_(2048) {
     files_.dir().write("model/config.json", config.dump());
@@ -111,9 +111,9 @@ class ShardRun {
   int64_t max_tokens_;
 };
 
-/// What some steps of a recipe left.
+/// The results of some steps of a recipe.
 struct Trace {
-  std::vector<double> losses, norms;                // a step each
+  std::vector<double> losses, norms;                // one per step
   std::map<std::string, at::Tensor> before, after;  // the trained tensors, on the CPU
 
   double mean_difference(const Trace& other) const {
@@ -121,7 +121,7 @@ struct Trace {
     for (size_t i = 0; i < losses.size(); ++i) sum += std::abs(losses[i] - other.losses.at(i));
     return sum / static_cast<double>(losses.size());
   }
-  /// |after - other.after| as a share of how far the other went.
+  /// |after - other.after| relative to the distance that the other moved.
   double distance(const Trace& other) const {
     double apart = 0, way = 0;
     for (const auto& [name, tensor] : after) {

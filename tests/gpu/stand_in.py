@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Stands in for every program that scripts/gpu and scripts/bench/gpu start on a machine with a GPU,
-by the name it is called under. STAND_IN, a comma list, makes it misbehave: cpu (lft finds no GPU),
-dies (lft doctor crashes), crash, long (a suite of test_gpu crashes, or fails with much to say),
-drift (losses are not the CPU's)."""
+"""Replaces every program that scripts/gpu and scripts/bench/gpu start on a machine with a GPU,
+by the name it is called under. STAND_IN, a comma-separated list, injects faults: cpu (lft finds
+no GPU), dies (lft doctor crashes), crash, long (a suite of test_gpu crashes, or fails with much
+output), drift (losses differ from the CPU's)."""
 
 import json
 import os
@@ -22,7 +22,7 @@ SUITES = {
 
 
 def counts():
-    """As the injected library writes them: twice as many for a run of twenty steps as for one
+    """Counts as written by the injected library: twice as many for a run of twenty steps as for one
     of eight and two more."""
     if path := os.environ.get("LFT_CUDA_COUNTS"):
         pathlib.Path(path).write_text(json.dumps({"launches": 10, "wall_s": 1.0, "waited_s": 0.5}))

@@ -1,5 +1,5 @@
-// CUDA graphs: what they launch gives what the bodies gave, and a body that cannot be captured goes
-// on as it is. On a CPU every body runs as it is.
+// CUDA graphs: launches give the results of the bodies, and a body that cannot be captured runs
+// as it is. On a CPU every body runs as it is.
 #include "gpu/devices.h"
 #include "gpu/shard_run.h"
 #include "src/train/inputs/run_inputs.h"
@@ -58,15 +58,15 @@ TEST_P(Graphs, ABodyThatChangesItsMindIsFoundOut) {
   int calls = 0;
   for (int i = 1; i <= 4; ++i)
     graphs.run("moody", /*size=*/0, {sum},
-               [&] { sum.add_(++calls == 3 ? 100 : 1); });  // the third call is the captured one
+               [&] { sum.add_(++calls == 3 ? 100 : 1); });  // the third call is captured
   EXPECT_EQ(mentions(graphs.take_notes(), "a replay does not give what the pass gave"), on_gpu());
   if (on_gpu()) {
     EXPECT_EQ(sum.max().item<float>(), 4);
   }
 }
 
-/// Between two passes memory gets short by a copy: the sum stays what it is without graphs, and
-/// another graph has room.
+/// Between two passes a copy uses up memory: the sum stays the same as without graphs, and
+/// another graph still fits.
 TEST_P(Graphs, AProofThatDoesNotFitTakesOneGraphAndNoBit) {
   GraphCache graphs(device(), /*exact=*/true);
   const at::Tensor large = at::zeros({16 << 20}, at::TensorOptions().device(device())),
@@ -109,7 +109,7 @@ TEST_P(Graphs, AProofThatDoesNotFitTakesOneGraphAndNoBit) {
   EXPECT_EQ(mentions(notes, "CUDA graph 1 (of at most 16): small"), on_gpu());
 }
 
-/// As the first steps under a loss scale that is still too large.
+/// Like the first steps under a loss scale that is still too large.
 TEST_P(Graphs, APassThatIsNotFiniteIsNoReasonToGiveUp) {
   GraphCache graphs(device(), /*exact=*/true);
   const at::Tensor x = at::zeros({}, at::TensorOptions().device(device())), y = at::zeros_like(x);
@@ -123,7 +123,7 @@ TEST_P(Graphs, APassThatIsNotFiniteIsNoReasonToGiveUp) {
   EXPECT_FALSE(mentions(notes, "continuing without"));
 }
 
-/// Its pool would hold the blocks of both, since a small one's are of no use to a large one.
+/// Its pool would contain the blocks of both, since small blocks are useless for a large one.
 TEST_P(Graphs, ALargerBodyThanAllBeforeStartsOver) {
   GraphCache graphs(device(), /*exact=*/true);
   const at::Tensor small = at::zeros({1000}, at::TensorOptions().device(device())),
@@ -144,7 +144,7 @@ TEST_P(Graphs, ALargerBodyThanAllBeforeStartsOver) {
   EXPECT_EQ(mentions(notes, "CUDA graph 2 (of at most 16): 1000 numbers"), on_gpu());
 }
 
-/// Steps of a run with graphs, and of one that is never allowed one: the same bits, since
+/// Steps of a run with graphs and of one without: the same bits, since
 /// deterministic algorithms are on.
 TEST_P(Graphs, StepsAreTheSameBitsWithGraphsAndWithout) {
   const ShardRun files{10};

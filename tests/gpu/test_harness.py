@@ -1,6 +1,6 @@
-"""scripts/gpu and scripts/bench/gpu as they run on a machine with a GPU, with stand-ins for all
-that they start there: every documented call, in its order and its time, with its records and its
-logs; and what happens where a program crashes, hangs, says much, or finds no GPU."""
+"""scripts/gpu and scripts/bench/gpu as on a machine with a GPU, with fakes for all programs
+that they start: every documented call, in order and on time, with its records and
+logs; and the behaviour if a program crashes, hangs, prints a lot, or finds no GPU."""
 
 import json
 import os
@@ -30,7 +30,7 @@ HEADER = (ROOT / "scripts/gpu").read_text().split('"""')[1]
 
 @pytest.fixture
 def bench(tmp_path):
-    """A pack and a PATH of stand-ins."""
+    """A pack and a PATH of fake programs."""
     pack, bin_ = tmp_path / "pack", tmp_path / "bin"
     for folder in (
         pack / "lib",
@@ -110,7 +110,7 @@ def test_the_documented_calls_run_in_their_order_and_leave_records_and_logs(benc
             assert case["case"] == "7b:r128:s1076:t16k:d0" and case["over"][
                 "peft+ckpt"
             ] == pytest.approx(16140 / 0.8 / 9000)
-            for case, sides in trained.items():  # the second call goes on where the first ended
+            for case, sides in trained.items():  # the second call continues after the first
                 for side, done in sides.items():
                     assert found["train"]["runs"][case][side][: len(done)] == done
             if number == 1:
@@ -145,7 +145,7 @@ def test_a_train_goes_on_from_an_earlier_record(bench):
 def test_calls_end_within_ten_minutes_and_are_short():
     text = (ROOT / "scripts/gpu").read_text()
     most = float(re.search(r'"--minutes", type=float, default=([\d.]+)', text)[1])
-    # Three calls with what a step may take more, of half an hour with the machine's own start.
+    # Three calls plus the time that a step may exceed, within half an hour including start-up.
     assert 3 * (most + 0.5) < 30
     assert all(len(call) < 2000 for call in CALL.findall(HEADER))
 

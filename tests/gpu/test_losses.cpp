@@ -54,7 +54,7 @@ class DeviceLosses : public OnDevice {
 LFT_ON_EACH_DEVICE(DeviceLosses);
 
 /// The same sums in another order, 2^-24 apart in each of a few hundred operations; Adam divides a
-/// gradient by its size, so that small gradients' errors count as much as large ones'.
+/// gradient by its magnitude, so that errors of small gradients count as much as of large ones.
 TEST_P(DeviceLosses, InFp32AreThoseOfTheCpu) {
   for (const Way& way : ways()) {
     const Trace want = run_on(at::kCPU, recipe(way, "fp32")),
@@ -71,8 +71,8 @@ TEST_P(DeviceLosses, InFp32AreThoseOfTheCpu) {
   }
 }
 
-/// Rounding moves a run away from FP32 by some distance; on a device by no more than three times
-/// what it does on the CPU.
+/// Rounding moves a run away from FP32 by some distance; on a device by at most three times
+/// as much as on the CPU.
 TEST_P(DeviceLosses, InLowPrecisionAreAsNearToFp32AsTheCpus) {
   for (const char* compute : {"fp16", "bf16"}) {
     if (!on_gpu() && compute == std::string("bf16"))

@@ -1,4 +1,4 @@
-// The layers' ops where a device has a kernel of its own for them, against the same op in float32
+// The layers' ops for which a device has its own kernel, against the same op in float32
 // on the CPU, forward and backward.
 #include "gpu/devices.h"
 #include "models/ops/attention/attention.h"
@@ -24,8 +24,8 @@ LFT_ON_EACH_DEVICE(DeviceOps);
 TEST_P(DeviceOps, RmsNorm) {
   for (const Shape& shape : {Shape{1, 1}, Shape{1, 7}, Shape{5, 33}, Shape{2, 3, 512},
                              Shape{129, 1000}, Shape{37, 4096}, Shape{3, 11008}}) {
-    // The gradient of a single column is eps times the rest: with a small one nothing but what
-    // rounding leaves of two equal terms.
+    // The gradient of a single column is eps times the rest: with a small eps only the rounding
+    // residue of two equal terms remains.
     const double eps = shape.back() == 1 ? 1 : 1e-5;
     const auto op = [&](const std::vector<at::Tensor>& t, at::Device) {
       return rms_norm(t[0], t[1], eps);
@@ -37,7 +37,7 @@ TEST_P(DeviceOps, RmsNorm) {
   }
 }
 
-/// Both results, so that the backward pass adds the gradients of the sum and of the norm.
+/// Returns both results, so that the backward pass adds the gradients of the sum and the norm.
 TEST_P(DeviceOps, RmsNormOfAResidualSum) {
   for (const Shape& shape : {Shape{1, 1}, Shape{5, 33}, Shape{2, 3, 512}, Shape{37, 4096}}) {
     const auto op = [](const std::vector<at::Tensor>& t, at::Device) {
@@ -74,7 +74,7 @@ TEST_P(DeviceOps, Gated) {
   }
 }
 
-/// One pass for both, where a device has it, gives the bits of two.
+/// One fused pass, where a device has it, gives the same bits as two.
 TEST_P(DeviceOps, SwigluWithItsDropout) {
   const DropoutGuard guard({.seed = 7, .step = 3, .micro_batch = 1});
   const DropoutMask mask = dropout_mask(0.3, "layer");
@@ -100,7 +100,7 @@ TEST_P(DeviceOps, QuickGelu) {
   }
 }
 
-/// Logits near 1 keep an error of one rounding, and so do the probabilities; the gradient is
+/// Logits near 1 have an error of one rounding, and so do the probabilities; the gradient is
 /// rounded as logits and as a product.
 TEST_P(DeviceOps, TokenLogprobs) {
   for (const Shape& shape :
@@ -154,7 +154,7 @@ PackedSequences packed(const Shape& lengths, at::Device where) {
   return sequences;
 }
 
-/// Probabilities are rounded before they weigh the values, and again on the way back.
+/// Probabilities are rounded before they weight the values, and again in the backward pass.
 void expect_packed_attention_as_on_cpu(at::Device device) {
   for (const Shape& lengths : {Shape{2}, Shape{3, 1, 6, 2}, Shape{130, 1, 257, 64}}) {
     for (const auto& [heads, kv, size] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
@@ -173,7 +173,7 @@ void expect_packed_attention_as_on_cpu(at::Device device) {
 
 TEST_P(DeviceOps, PackedAttention) { expect_packed_attention_as_on_cpu(device()); }
 
-/// cuDNN's, on a GPU that it is faster on.
+/// cuDNN attention, on GPUs where it is faster.
 TEST_P(DeviceOps, PackedAttentionThatNeedNotRepeatItsBits) {
   at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
   expect_packed_attention_as_on_cpu(device());
@@ -186,7 +186,7 @@ TEST_P(DeviceOps, PackedAttentionThatNeedNotRepeatItsBits) {
 
 TEST_P(DeviceOps, AttentionWithAMaskAndWithout) {
   for (const Shape& shape : {Shape{1, 1, 2, 8}, Shape{2, 4, 17, 16},
-                             Shape{3, 2, 577, 64}}) {  // of one key alone, dq and dk are noise
+                             Shape{3, 2, 577, 64}}) {  // with a single key, dq and dk are noise
     const at::Tensor seen = at::arange(shape[2]).view({1, 1, 1, -1}) <
                             at::arange(1, shape[0] + 1).view({-1, 1, 1, 1}) * 7;
     for (const int mode : {0, 1, 2}) {

@@ -1,5 +1,5 @@
-"""scripts/gpu --pack, built here and checked for a machine that has the repository's files, the
-pinned PyTorch and Ubuntu 22.04's C and C++ runtime, and nothing else: no toolkit, no OpenCV, none
+"""scripts/gpu --pack, built here and checked for a machine that has only the repository's files,
+the pinned PyTorch and Ubuntu 22.04's C and C++ runtime: no toolkit, no OpenCV, none
 of this machine's libraries."""
 
 import json
@@ -61,7 +61,7 @@ def test_it_travels_with_the_repositorys_files(packed):
     )
     assert not (
         packed / "shards"
-    ).exists()  # it travels compressed, and is unpacked where it is used
+    ).exists()  # it is transferred compressed, and unpacked at its destination
     assert (
         re.fullmatch(r"[0-9a-f]{7,}\n", (packed / "commit").read_text())
         and (packed / "torch").read_text() == "2.11.0\n"
@@ -79,7 +79,7 @@ def test_its_programs_need_no_newer_runtime_and_no_symbol_that_is_not_there(pack
         "libtorch_cpu.so",
         "libc10.so",
         "libcudart.so.13",
-    } <= linked  # so that the check has seen what there is to see
+    } <= linked  # so that the check has seen everything
     assert len(pack.symbols(packed / "test_gpu")[1]) > 500
 
 
@@ -107,7 +107,7 @@ def test_what_would_not_run_is_named(packed, folders, tmp_path, monkeypatch):
 
 
 def test_it_runs_with_nothing_but_itself_and_pytorch(packed):
-    """On this machine's CPU, since that is what it has, and in another folder than the build's."""
+    """On the CPU, the device of this machine, and in a folder other than the build's."""
     env = machine.environment(packed, sys.executable)
     doctor = json.loads(
         subprocess.run(
@@ -152,8 +152,8 @@ def test_it_runs_with_nothing_but_itself_and_pytorch(packed):
     done = subprocess.run(
         [packed / "lft", "doctor", "--json"], env=with_driver, capture_output=True, text=True
     )
-    # LibTorch's CUDA library was opened with all that it needs,
-    # and only the driver is not a real one.
+    # LibTorch's CUDA library was loaded with all its dependencies,
+    # and only the driver is fake.
     assert (
         json.loads(done.stdout)["gpu"]
         == "a GPU is here, but LibTorch's CUDA library finds no device"

@@ -1,5 +1,5 @@
-// Whole runs on the machine's device (the CPU where it has no GPU): the same bytes twice and after
-// a kill, the recovery, its incident, memory that runs out and memory as it was predicted.
+// Whole runs on the machine's device (the CPU if it has no GPU): the same bytes twice and after
+// a kill, the recovery, its incident, out of memory, and memory as predicted.
 #include <filesystem>
 
 #include "gpu/devices.h"
@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
                               }}),
     [](const auto& info) { return std::string(info.param.name); });
 
-/// A graph's micro-batches are filled up, so that products of another shape are chosen: some
+/// A graph's micro-batches are padded, so that products of another shape are chosen: some
 /// roundings apart, with the same dropout masks.
 TEST(DeviceGraphs, GiveTheLossesOfPlainLaunches) {
   const ShardRun files(10);
@@ -111,8 +111,8 @@ TEST(DeviceGraphs, GiveTheLossesOfPlainLaunches) {
   }
 }
 
-/// up_proj of the first decoder layer 2^20 times larger and down_proj as much smaller: the same in
-/// FP32 and BF16, beyond 65,504 in FP16.
+/// up_proj of the first decoder layer 2^20 times larger and down_proj smaller by the same factor:
+/// the same in FP32 and BF16, beyond 65,504 in FP16.
 void overflow_fp16(StoredTensors& tensors) {
   for (auto& [name, tensor] : tensors) {
     if (name.find("language_model") == std::string::npos) continue;
@@ -162,11 +162,11 @@ TEST(DeviceRecovery, ABadBf16GradientLeavesEveryBitAndGoesOnInFp32) {
     for (const Json& step : steps)
       EXPECT_EQ(step["precision"], step["step"].get<int>() < 4 ? "bf16" : "fp32");
     EXPECT_EQ(replay(recipe.output_dir + "/incidents/step-4"),
-              0);  // spoilt from outside: the batch is sound
+              0);  // corrupted from outside: the batch is sound
   }
 }
 
-/// Large enough that what LibTorch's allocator rounds up to 2 and 20 MiB is little beside it.
+/// Large enough that rounding up to 2 and 20 MiB by LibTorch's allocator is relatively small.
 nlohmann::json wide_config() {
   nlohmann::json config =
       TinyLlava{.image_token = 260, .vocab = 264, .max_positions = 2048}.config();
@@ -233,7 +233,7 @@ TEST_F(DeviceMemory, ThatRunsOutIsOneErrorThatNamesTheModule) {
   for (const char* piece : {" asked for, ", " free", "language_model.model.layers.", "next: "}) {
     EXPECT_NE(text.find(piece), std::string::npos) << piece << " in\n" << text;
   }
-  ASSERT_EQ(train::train(recipe("behind")), 0);  // the process goes on as if nothing had been
+  ASSERT_EQ(train::train(recipe("behind")), 0);  // the process continues normally
 }
 #endif
 

@@ -1,4 +1,4 @@
-// Weights in slices on every device: what a stream of its own gathers while another computes.
+// Sharded weights on every device: a separate stream gathers while another computes.
 #include "gpu/devices.h"
 #include "models/shard_pool.h"
 

@@ -24,7 +24,7 @@ struct Layer {
 constexpr Layer kLayers[] = {
     {1, 1, 1, 1}, {7, 13, 9, 3}, {64, 128, 48, 16}, {515, 256, 384, 8}, {1, 1024, 512, 128}};
 
-/// Base product, h, low-rank product and their sum are rounded forward; backward as many, and the
+/// Base product, h, low-rank product and their sum are rounded forward; as many backward, and the
 /// masters' gradients once more.
 TEST_P(DeviceLinear, AloneAndWithALowRankUpdate) {
   for (const Layer& layer : kLayers) {
@@ -62,7 +62,7 @@ TEST_P(DeviceLinear, AloneAndWithALowRankUpdate) {
   }
 }
 
-/// As q, k and v have it: one norm, three layers with updates of their own, one gradient of x.
+/// As in q, k and v: one norm, three layers with separate updates, one gradient of x.
 TEST_P(DeviceLinear, ThreeOfOneNormedInput) {
   for (const int64_t rows : {1, 33, 515}) {
     constexpr int64_t kIn = 256, kRank = 8;
@@ -83,7 +83,7 @@ TEST_P(DeviceLinear, ThreeOfOneNormedInput) {
       const at::Tensor none;
       const Normed normed = add_rms_norm(t[0], none, t[10], 1e-5);
       const at::Tensor y =
-          normed.y.to(compute_dtype());  // under FP16 a norm keeps the width of its input
+          normed.y.to(compute_dtype());  // under FP16 a norm keeps the dtype of its input
       SharedInput input(y.is_same(normed.y) ? normed : Normed(y), updates);
       for (const size_t layer : {0, 1, 2}) {
         out.push_back(
@@ -95,7 +95,7 @@ TEST_P(DeviceLinear, ThreeOfOneNormedInput) {
   }
 }
 
-/// The same codes and, but for the order of sums, the same products; the tensor cores of some GPUs
+/// The same codes and, up to summation order, the same products; the tensor cores of some GPUs
 /// keep 14 bits of a sum of FP8 products.
 TEST_P(DeviceLinear, OverAnFp8AndAnNf4Base) {
   const at::Tensor w = normal({96, 160}, 1) / 12;
@@ -132,7 +132,7 @@ TEST_P(DeviceLinear, OverAnFp8AndAnNf4Base) {
   }
 }
 
-/// Bit for bit, but for which NaN it is: a GPU's products and conversions have one of their own.
+/// Bit for bit, except for the NaN payload: GPU products and conversions have their own NaN.
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   const auto bits = [](const at::Tensor& x) { return x.masked_fill(x.isnan(), 0).view(at::kByte); };
   return at::equal(a.isnan(), b.isnan()) && at::equal(bits(a), bits(b));
@@ -217,8 +217,8 @@ TEST_P(DeviceStep, AdamW) {
   }
 }
 
-/// A moment near the middle between two codes may get the other one; it is one step of 256 away,
-/// and few are.
+/// A moment near the middle between two codes may get the other one; it is one of 256 steps away,
+/// and this is rare.
 TEST_P(DeviceStep, AdamW8Bit) {
   const auto run = [&](at::Device where) {
     const std::vector<at::Tensor> params = numbers(gradients(at::kCPU), 60, where);

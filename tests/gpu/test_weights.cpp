@@ -1,5 +1,5 @@
-// Weights by way of the ring of host buffers onto a device: the same bits as conversion on the CPU,
-// whatever buffer is used again.
+// Weights through the ring of host buffers onto a device: the same bits as conversion on the CPU,
+// also when buffers are reused.
 #include <cstring>
 #include <deque>
 
@@ -34,7 +34,7 @@ class Weights : public OnDevice {
         {&files_.back(), &files_.back().info(name), name,
          at::empty(values.sizes(), at::TensorOptions().dtype(target).device(device()))});
   }
-  /// Small pieces, so that every buffer is used thousands of times.
+  /// Small pieces, so that every buffer is reused thousands of times.
   void fill() { fill_weights(jobs_, {.piece_bytes = 4096, .threads = 4, .through_ring = true}); }
 
   TempDir temp_;
@@ -85,7 +85,7 @@ TEST_P(Weights, ThatAreNotAllowedAreNamed) {
   EXPECT_LFT_ERROR(ErrorKind::kInput, "F32 at flat index 4321", fill());
 }
 
-/// As LLaVA-1.5 is stored: no product under BF16 casts a weight.
+/// Stored like LLaVA-1.5: no product under BF16 casts a weight.
 TEST_P(Weights, OfAnFp16CheckpointAreHeldInBf16UnderBf16) {
   const std::string path = write_tiny_llava(temp_.file("half"), {.dtype = DType::kF16});
   const ModelDir dir = ModelDir::open(path);

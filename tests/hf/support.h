@@ -1,4 +1,4 @@
-// What the tests of this folder share: a probe batch, a random PEFT adapter on disk.
+// Shared helpers of this folder's tests: a probe batch, a random PEFT adapter on disk.
 #pragma once
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/tensor.h>
@@ -46,7 +46,7 @@ inline at::Tensor logits_of(Model& model) {
   return model->all_logits(probe_batch(model->config));
 }
 
-/// Whole keys after "base_model.model.", as PEFT has them in the dialect under test.
+/// Full keys after "base_model.model.", as in PEFT's dialect under test.
 struct TinyAdapter {
   std::map<std::string, std::vector<int64_t>> lora;  // module -> {in, out}
   std::map<std::string, std::vector<int64_t>> full;  // tensor -> shape

@@ -19,7 +19,7 @@ namespace lft::adapter_test {
 using namespace lft::test;
 namespace {
 
-// What peft 0.21.2 wrote for get_peft_model(llava, LoraConfig(r=4, lora_alpha=8,
+// Written by peft 0.21.2 for get_peft_model(llava, LoraConfig(r=4, lora_alpha=8,
 // target_modules=regex, init_lora_weights=False, task_type="CAUSAL_LM")).
 constexpr const char* kPeftConfig =
     R"json({"alora_invocation_tokens": null, "alpha_pattern": {}, "arrow_config": null, )json"
@@ -61,8 +61,8 @@ class Adapter : public ::testing::Test {
 
 TEST_F(Adapter, DialectsAgree) {
   Model plain = load_tiny(base_);
-  // The same module has the same numbers in every dialect only if the seeds follow the same order:
-  // they do, the names sort alike.
+  // The same module has the same numbers in every dialect only if the seeds have the same order;
+  // they do, because the names sort alike.
   Model d2 = load(adapter_in("d2").write(temp_.file("d2")));
   Model d3 = load(adapter_in("d3").write(temp_.file("d3")));
   const at::Tensor want = logits_of(d2);
@@ -129,7 +129,7 @@ TEST_F(Adapter, SavedWholeReplacesTheBase) {
   const at::Tensor bias = as_llava(model).multi_modal_projector->linear_1->bias.contiguous();
   EXPECT_EQ(std::memcmp(bias.const_data_ptr(), stored.data(), stored.size()), 0);
 
-  // Held in FP32 even where the base is not.
+  // Kept in FP32 even if the base is not.
   Model narrow = load_tiny(base_, at::kBFloat16);
   load_adapter(narrow, AdapterDir::open(temp_.file("a")));
   EXPECT_EQ(as_llava(narrow).multi_modal_projector->linear_1->weight.scalar_type(), at::kFloat);
@@ -139,14 +139,14 @@ TEST_F(Adapter, SavedWholeReplacesTheBase) {
   });
   adapter.config["modules_to_save"] = {"multi_modal_projector", "lm_head"};
   refuses(adapter, "1 missing of modules_to_save:\n      language_model.lm_head.weight");
-  // PEFT passes over what the model has not.
+  // PEFT ignores modules that the model does not have.
   adapter.config["modules_to_save"] = {"multi_modal_projector", "blocks.63"};
   EXPECT_NO_THROW(load(adapter.write(temp_.file("more"))));
   adapter.config["modules_to_save"] = nullptr;
   refuses(adapter, "4 unknown");
 }
 
-/// PEFT takes every module whose name ends in one of modules_to_save, within a word, too.
+/// PEFT selects every module whose name ends in one of modules_to_save, even within a word.
 TEST_F(Adapter, SavedWholeAreTheModulesWhoseNamesEndSo) {
   TinyAdapter adapter = adapter_in("d2");
   const std::string decoder = "model.language_model.", norm = "norm.weight";
@@ -167,7 +167,7 @@ TEST_F(Adapter, SavedWholeAreTheModulesWhoseNamesEndSo) {
   });
 }
 
-/// Loaded into a model whose decoder stays in its files, a whole weight is used all the same.
+/// Loaded into a model whose decoder stays on disk, a fully trained weight is still used.
 TEST_F(Adapter, AWholeWeightTakesThePlaceOfOneInAFile) {
   TinyAdapter adapter = adapter_in("d2");
   for (const char* layer : {"layers.0.", "layers.1."})
@@ -208,7 +208,7 @@ TEST_F(Adapter, LayersThatTargetModulesNamesAndTheFileLacksAreTold) {
       << text;
   EXPECT_EQ(told({{"target_modules", {"up_proj"}}}), "");
   EXPECT_EQ(told({{"target_modules", nullptr}}), "");
-  // Of Python's regular expressions alone: nothing is said.
+  // Only in Python's regular expressions: no message.
   EXPECT_EQ(told({{"target_modules", ".*[[]q_proj"}}), "");
 }
 
@@ -252,7 +252,7 @@ TEST_F(Adapter, WhatLftLacksIsRefusedByName) {
   }
 }
 
-/// A key is an expression for the whole of a name or its end; of several the first in their order.
+/// A key is an expression for the whole name or its end; the first match in order is used.
 TEST_F(Adapter, PatternsGiveModulesTheirRankAndAlpha) {
   TinyAdapter adapter = adapter_in("d1");
   adapter.config["exclude_modules"] = "x.*";
@@ -264,7 +264,7 @@ TEST_F(Adapter, PatternsGiveModulesTheirRankAndAlpha) {
   EXPECT_EQ(dir.lora.of("language_model.model.layers.0.self_attn.q_proj").alpha, 5);
   EXPECT_EQ(dir.lora.of("language_model.model.layers.1.self_attn.v_proj").alpha, 5);  // "." first
   EXPECT_EQ(dir.lora.of("vision_tower.vision_model.encoder.layers.0.mlp.fc1").alpha, 5);
-  // Under the name that newer versions of transformers give it.
+  // The name used by newer versions of transformers.
   EXPECT_EQ(dir.lora.of("multi_modal_projector.linear_1").alpha, 7);
   EXPECT_EQ(dir.lora.alpha, 3);
 
@@ -397,7 +397,7 @@ TEST_F(Adapter, FoldersThatAreNone) {
   EXPECT_LFT_ERROR(ErrorKind::kInput, "no weights", AdapterDir::open(temp_.file("a")));
   temp_.write("a/adapter_model.bin", "never opened");
   EXPECT_LFT_ERROR(ErrorKind::kInput, "convert to safetensors", AdapterDir::open(temp_.file("a")));
-  // As the original LLaVA leaves it: the LoRA alone would load, without the projector it was
+  // As written by the original LLaVA: the LoRA alone would load, without the projector it was
   // trained with.
   adapter_in("d2").write(temp_.file("b"));
   temp_.write("b/non_lora_trainables.bin", "never opened");
@@ -456,7 +456,7 @@ TEST_F(Adapter, DoraHasAMagnitudeARow) {
   refuses(adapter, "at most one of them", with(magnitude, 32));
   adapter.config.erase("use_rslora");
 
-  // As PEFT saves it, as its state_dict has it, and as lft saves it again.
+  // As saved by PEFT, as in its state_dict, and as saved again by lft.
   Model model = load(adapter.write(temp_.file("a"), with(magnitude, 32)));
   Model plain = load_tiny(base_);
   EXPECT_FALSE(logits_of(model).equal(logits_of(plain)));

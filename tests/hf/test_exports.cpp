@@ -1,4 +1,4 @@
-// Exports: the same updates under other names, baked or merged; and what each client does not take.
+// Exports: the same updates under other names, baked or merged; and what each client rejects.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -18,7 +18,7 @@ class Exports : public ::testing::Test {
  protected:
   Exports() : base_(write_tiny_llava(temp_.file("base"))) {}
 
-  /// LoRA in every tower; of another rank and alpha where `config` says so.
+  /// LoRA in every tower; with another rank and alpha if given in `config`.
   std::string adapter(const nlohmann::json& config = nlohmann::json::object(), bool whole = false) {
     TinyAdapter tiny = adapter_in("d2");
     if (whole) {
@@ -92,7 +92,7 @@ TEST_F(Exports, EachDialectHasItsNamesAndTheSameUpdates) {
   EXPECT_TRUE(want.equal(logits(base_, temp_.file("every"))));
 }
 
-/// The server's pair of base and adapter is what base and adapter were before.
+/// The server's base and adapter together equal the original base and adapter.
 TEST_F(Exports, WhatTheServerDoesNotReadIsMergedIntoTheBase) {
   const std::string from = adapter(
       {{"use_rslora", true}, {"alpha_pattern", {{"v_proj", 7}}}, {"rank_pattern", Json::object()}},
@@ -101,11 +101,11 @@ TEST_F(Exports, WhatTheServerDoesNotReadIsMergedIntoTheBase) {
   write(from, Target::kVllm, "vllm");
   const AdapterDir served = AdapterDir::open(temp_.file("vllm") + "/adapter");
   EXPECT_TRUE(served.full_tensors.empty());
-  EXPECT_EQ(served.lora.own.size(), 1u);  // vLLM reads patterns, and the other scale
+  EXPECT_EQ(served.lora.own.size(), 1u);  // vLLM reads patterns, and uses the other scale
   EXPECT_EQ(served.notes.base_path, absolute_path(temp_.file("vllm")) + "/base");
   const at::Tensor got = logits(temp_.file("vllm") + "/base", served.path);
   EXPECT_LT((got - want).abs().max().item<float>(), 2e-5f * want.abs().max().item<float>());
-  // An adapter of the base that went with it is not the first base's.
+  // An adapter for the base exported with it does not fit the first base.
   EXPECT_LFT_ERROR(ErrorKind::kInput, "another base model",
                    check_adapter_base(served, ModelDir::open(base_)));
 

@@ -27,7 +27,7 @@ struct Way {
   unsigned threads;
 };
 
-/// Every test over both ways to fill a tensor, the one for devices with its tensors on the CPU.
+/// Every test runs for both ways to fill a tensor, the device path with its tensors on the CPU.
 class FillWeights : public ::testing::TestWithParam<Way> {
  protected:
   /// Adds a file's tensors to the jobs, in the order of their names.
@@ -105,7 +105,7 @@ TEST_P(FillWeights, EveryByteArrivesWhereverPiecesEnd) {
       const std::string name = "t" + std::to_string(++seed);
       const StoredTensor tensor = random_tensor(shape, dtype, seed, 0, 1);
       expected[name] = tensor.bytes;
-      add({{name, tensor}}, to_scalar_type(dtype));  // a file each
+      add({{name, tensor}}, to_scalar_type(dtype));  // one file each
     }
   }
   fill_weights(jobs_, options());
@@ -181,7 +181,7 @@ TEST_P(FillWeights, AnInfinityIsNamedWithItsSign) {
 TEST_P(FillWeights, AWeightBeyondF16IsNamedUnlessAnotherIsNotFiniteAtAll) {
   for (const float value :
        {65520.0f,
-        -1e30f}) {  // half of F16's last step beyond its largest: the first that rounds to infinity
+        -1e30f}) {  // half of F16's last step above its largest: the first that rounds to infinity
     jobs_.clear();
     StoredTensor large = ones(3000, DType::kF32);
     set(large, 1023, 65519.0f);
@@ -204,7 +204,7 @@ TEST_P(FillWeights, OfSeveralFaultyTensorsTheFirstJobIsNamed) {
   }
   add(tensors, at::kBFloat16);
   for (int repeat = 0; repeat < 20; ++repeat) expect_refused("nan at flat index 1 of");
-  std::reverse(jobs_.begin(), jobs_.end());  // against the order on the disk
+  std::reverse(jobs_.begin(), jobs_.end());  // against the order on disk
   for (int repeat = 0; repeat < 20; ++repeat) expect_refused("nan at flat index 39 of");
 }
 
@@ -224,7 +224,7 @@ TEST_P(FillWeights, AFaultThatIsGoneWhenItIsLookedForIsStillOne) {
   set_nan(bad, 4000);
   add({{"a", bad}, {"b", ones(3000, DType::kF32)}}, at::kFloat);
   const std::string path = files_.back().path(), bytes = read_file(path);
-  // Mends the file when the second job is done, which is after the first one.
+  // Restores the file when the second job is done, which is after the first one.
   jobs_[1].take = [&](const at::Tensor&) {
     std::string fixed = bytes;
     fixed.replace(files_.back().info("a").offset + 16000, 4, element_bytes(1.0f, DType::kF32));
@@ -278,8 +278,8 @@ TEST_P(FillWeights, HoldsTheTargetsAndAFewMiBAThread) {
   const int64_t before = CountingAllocator::live();
   CountingAllocator::reset_peak();
   fill_weights(jobs_, options(kPiece));
-  // Straight: a quarter MiB as stored, twice that in F32. By the ring: two buffers and what has
-  // landed, each a piece; 8 bytes a piece besides.
+  // Direct: a quarter MiB as stored, twice that in F32. By the ring: two buffers and the
+  // received data, one piece each; plus 8 bytes per piece.
   const int64_t a_thread = GetParam().through_ring ? 3 * kPiece : 3 * kMiB / 4;
   EXPECT_LE(CountingAllocator::peak() - before, GetParam().threads * a_thread + 65536);
 }

@@ -75,7 +75,7 @@ TEST_F(Merge, InFloat32NothingIsRoundedToTheBasesType) {
             2e-5f * want.abs().max().item<float>());  // as in MergedIsBasePlusAdapter
 }
 
-/// Parts trained whole without LoRA: loaded beside the base and merged into it they are the model.
+/// Fully trained parts without LoRA: loaded with the base and merged into it they equal the model.
 TEST_F(Merge, PartsAreReadAndMergedLikeAnAdapter) {
   const std::string base = this->base({.dtype = DType::kF16}), parts = temp_.file("parts");
   Model model = load_tiny(base);  // float32
@@ -156,7 +156,7 @@ TEST_F(Merge, OneRoundingFromFp32) {
   }
 }
 
-/// Matrices of more elements than are merged at once: few long rows, and many short ones.
+/// Matrices with more elements than are merged at once: few long rows, and many short ones.
 TEST_F(Merge, LargeTensorsArePiecedTogether) {
   constexpr int64_t kWide = 33'007;
   TinyAdapter wide = adapter_in("d2");
@@ -180,7 +180,7 @@ TEST_F(Merge, LargeTensorsArePiecedTogether) {
     const auto want = model_parameters(*model);
     Model merged = load_tiny(temp.file("out"));
     for (const auto& [name, tensor] : model_parameters(*merged)) {
-      // Sums of two products; of DoRA's, norms of 33,007 squares in another order.
+      // Sums of two products; for DoRA, norms of 33,007 squares in another order.
       const double largest = want.at(name).abs().max().item<double>();
       EXPECT_LE((tensor - want.at(name)).abs().max().item<double>(), 0x1p-20 * largest) << name;
     }

@@ -119,7 +119,7 @@ TEST(ModelDir, EveryMisfitIsInOneError) {
 TEST(ModelDir, BareConfigMeansSevenBillionAndFailsFromHeaders) {
   TempDir temp;
   const std::string dir = write_tiny_llava(temp.file("m"));
-  // transformers' defaults contradict themselves: 32000 tokens, and an image token with the id
+  // transformers' defaults are inconsistent: 32000 tokens, and an image token with the id
   // 32000.
   temp.write("m/config.json", R"({"model_type": "llava"})");
   EXPECT_LFT_ERROR(ErrorKind::kInput, "config.json", ModelDir::open(dir));
@@ -299,7 +299,7 @@ TEST(LoadLlava, LayersInFilesAreTheSameModel) {
       EXPECT_EQ(site.layer->stored().coded() != nullptr, site.name.starts_with(kLayers));
     }
     EXPECT_TRUE(logits_of(in_files).equal(logits_of(in_memory)));
-    EXPECT_TRUE(logits_of(in_files).equal(logits_of(in_memory)));  // from memory used before
+    EXPECT_TRUE(logits_of(in_files).equal(logits_of(in_memory)));  // from reused memory
     const ops::FewRowsGuard few_rows;
     EXPECT_TRUE(logits_of(in_files).equal(logits_of(in_memory)));
   }
@@ -325,7 +325,7 @@ TEST(ReadBuffers, MemoryOfWhatIsHeldIsNotUsedAgain) {
   EXPECT_NE(buffers.take(50, at::kFloat).const_data_ptr(), place);
   first.reset();
   EXPECT_EQ(buffers.take(80, at::kFloat).const_data_ptr(), place);
-  EXPECT_EQ(buffers.take(80, at::kHalf).numel(), 80);  // of another kind: other memory
+  EXPECT_EQ(buffers.take(80, at::kHalf).numel(), 80);  // another kind uses other memory
   EXPECT_EQ(buffers.take(100, at::kFloat).scalar_type(), at::kFloat);
 }
 

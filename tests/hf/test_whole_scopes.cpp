@@ -1,5 +1,5 @@
-// What is trained whole, of every family and in every combination of scopes, with LoRA on the rest
-// and without: saved, read and merged again it is the same model.
+// Fully trained parts, for every family and every combination of scopes, with and without LoRA
+// on the rest: saved, loaded and merged, the result is the same model.
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
@@ -101,7 +101,7 @@ class WholeScopes : public ::testing::TestWithParam<const char*> {
     return std::ranges::find(full, scope_of(name)) != full.end();
   }
 
-  /// The base with other numbers in the scopes, and LoRA on the linear layers of the others.
+  /// The base with other numbers in the scopes, and LoRA on the other linear layers.
   Model trained(const Scopes& full, bool with_lora) {
     const at::NoGradGuard no_grad;
     Model model = load_tiny(base());
@@ -115,7 +115,7 @@ class WholeScopes : public ::testing::TestWithParam<const char*> {
     return model;
   }
 
-  /// Loaded with the base and merged into it, the folder gives `model`.
+  /// Loaded with the base or merged into it, the folder gives `model`.
   void expect_round_trip(const std::string& folder, Model& model, const std::string& out) {
     const AdapterDir dir = AdapterDir::open(folder);
     const auto opened = std::make_shared<const ModelDir>(ModelDir::open(base()));
@@ -141,7 +141,7 @@ class WholeScopes : public ::testing::TestWithParam<const char*> {
     return batch;
   }
 
-  /// Names and bytes.
+  /// Tensor names and bytes.
   static std::map<std::string, std::string> parameters_of(Model& model) {
     std::map<std::string, std::string> parameters;
     for (const auto& item : model->named_parameters()) {
@@ -163,7 +163,7 @@ TEST_P(WholeScopes, AreReadAndMergedAsTheyWereSaved) {
       Model model = trained(full, with_lora);
       const bool has_lora = std::ranges::any_of(
           linear_sites(*model), [](const auto& site) { return site.layer->adapter() != nullptr; });
-      if (with_lora && !has_lora) continue;  // all is trained whole
+      if (with_lora && !has_lora) continue;  // everything is fully trained
       SCOPED_TRACE(::testing::PrintToString(full) + (with_lora ? " and LoRA" : ""));
       const std::string folder = temp_.file("saved-" + std::to_string(++number));
       if (with_lora) {
@@ -176,7 +176,7 @@ TEST_P(WholeScopes, AreReadAndMergedAsTheyWereSaved) {
   }
 }
 
-/// Adapters of an older lft name blocks that the tower has not.
+/// Adapters of an older lft name blocks that the tower does not have.
 TEST_P(WholeScopes, NamesOfModulesThatAreNotThereArePassedOver) {
   Model model = trained({"vision"}, true);
   save_adapter(temp_.file("saved"), model, lora_, {"vision"}, {base(), "", "", ""});

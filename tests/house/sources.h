@@ -1,6 +1,6 @@
-// The sources of the tree as the house tests read them: which there are, their lines, their
-// includes, and the types that they define. A light reading, no compiler: comments, texts and
-// preprocessor lines are taken out, and braces are counted.
+// The source files as read by the house tests: their names, lines,
+// includes and the types that they define. A simple reader, not a compiler: it removes comments,
+// strings and preprocessor lines, and counts braces.
 #pragma once
 #include <algorithm>
 #include <filesystem>
@@ -33,8 +33,8 @@ inline bool is_source(const fs::path& path) {
   return extension == ".h" || extension == ".cpp" || extension == ".cu" || extension == ".cuh";
 }
 
-/// Files below `folders` that `takes` takes, as paths relative to `root`, sorted. A folder that is
-/// missing has none.
+/// Files below `folders` accepted by `takes`, as paths relative to `root`, sorted. A missing
+/// folder has none.
 template <typename Takes>
 std::vector<std::string> files_below(const fs::path& root, const std::vector<std::string>& folders,
                                      const Takes& takes) {
@@ -59,7 +59,7 @@ inline std::string folder_of(const std::string& file) { return fs::path(file).pa
 
 struct Include {
   std::string file;    // relative to the repository
-  std::string target;  // what stands between the quotes or angle brackets
+  std::string target;  // the text between the quotes or angle brackets
   bool quoted = false;
 };
 
@@ -76,7 +76,7 @@ inline std::vector<Include> includes_below(const fs::path& root,
   return out;
 }
 
-/// What is left of a source without comments, texts, characters and preprocessor lines.
+/// A source without comments, strings, characters and preprocessor lines.
 inline std::string plain_code(const std::string& text) {
   std::string code;
   const auto is_word = [](char c) {
@@ -116,7 +116,7 @@ inline std::string plain_code(const std::string& text) {
   return code;
 }
 
-/// Words, "::" and single marks.
+/// Words, "::" and single punctuation marks.
 inline std::vector<std::string> code_tokens(const std::string& code) {
   std::vector<std::string> tokens;
   for (size_t i = 0; i < code.size();) {
@@ -140,8 +140,8 @@ inline std::vector<std::string> code_tokens(const std::string& code) {
   return tokens;
 }
 
-/// The types that a source defines at namespace scope, by their qualified names; those within an
-/// anonymous namespace have "(anonymous)" in theirs.
+/// The types that a source defines at namespace scope, by qualified name; those in an
+/// anonymous namespace have "(anonymous)" in their names.
 class DefinitionReader {
  public:
   explicit DefinitionReader(const std::string& text) : tokens_(code_tokens(plain_code(text))) {
@@ -158,7 +158,7 @@ class DefinitionReader {
     return !text.empty() &&
            (std::isalpha(static_cast<unsigned char>(text[0])) != 0 || text[0] == '_');
   }
-  /// The place after the mark that closes the one at `at`.
+  /// The position after the bracket that closes the one at `at`.
   size_t past(size_t at, const std::string& open, const std::string& close) const {
     int depth = 0;
     for (; at < tokens_.size(); ++at) {
@@ -171,7 +171,7 @@ class DefinitionReader {
   void read_one() {
     const std::string& word = token(at_);
     if (word == "namespace") return read_namespace();
-    if (word == "extern" && token(at_ + 2) == "{") {  // extern "C", whose text reads 0
+    if (word == "extern" && token(at_ + 2) == "{") {  // extern "C", whose string reads 0
       scopes_.emplace_back();
       at_ += 3;
     } else if (word == "template" && token(at_ + 1) == "<") {
@@ -207,7 +207,7 @@ class DefinitionReader {
       if (is_name(token(at)) && is_name(token(at - 1)) && !name.empty()) break;
       name += token(at++);
     }
-    if (token(at) == "<") {  // a specialisation is a type of its own
+    if (token(at) == "<") {  // a specialisation is a separate type
       const size_t end = past(at, "<", ">");
       for (; at < end; ++at) name += token(at);
     }

@@ -1,4 +1,4 @@
-// The documents name only what exists: files of tests in tests/README.md, messages and events in
+// The documents name only existing things: test files in tests/README.md, messages and events in
 // recipes/TROUBLESHOOTING.md, paths in all pages. One promise of tests/README.md is checked in the
 // sources here.
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ const fs::path kRoot = LFT_SOURCE_DIR;
 
 using house::slurp;
 
-/// Files of tests that a line names between backticks: `folder/test_x.cpp`.
+/// Test files that a line names between backticks: `folder/test_x.cpp`.
 std::vector<std::string> test_files_of(const std::string& line) {
   static const std::regex span("`([A-Za-z0-9_/]+/[A-Za-z0-9_]+\\.(?:cpp|py))`");
   std::vector<std::string> found;
@@ -169,8 +169,8 @@ TEST(Guides, TheCacheIsEmptiedBetweenTrainingAndEvaluationOnly) {
         callers.insert(name);
     }
   }
-  EXPECT_EQ(callers, (std::set<std::string>{"cuda_graph.cpp",
-                                            "evaluations.cpp"}));  // the one: where an arena begins
+  EXPECT_EQ(callers,
+            (std::set<std::string>{"cuda_graph.cpp", "evaluations.cpp"}));  // where an arena begins
   const std::string source = slurp(kRoot / "src/train/run/evaluations.cpp");
   const size_t first = source.find("empty_cache("),
                evaluation = source.find("evaluate_shared(", first),

@@ -1,5 +1,5 @@
-// The house's layers, read from the includes. Which folder may use which is said by one table, the
-// block "folder: the folders it may use" in src/README.md, which is the picture of the house, too.
+// The project's layers, checked from the includes. One table defines which folder may use which:
+// the block "folder: the folders it may use" in src/README.md.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ struct Row {
 };
 
 /// The rows between the line `kTableHead` and the end of its block. A line that begins with a space
-/// goes on with the row before it; one that begins with # is a heading within the picture.
+/// continues the row before it; one that begins with # is a heading.
 std::vector<Row> read_table(const std::string& page) {
   std::vector<Row> rows;
   bool within = false;
@@ -53,7 +53,7 @@ std::vector<Row> read_table(const std::string& page) {
   return rows;
 }
 
-/// What is wrong with the tree below `root` by this table, one line each.
+/// Violations of this table in the tree below `root`, one line each.
 std::vector<std::string> layer_faults(const fs::path& root, const std::vector<Row>& rows) {
   std::vector<std::string> faults;
   std::map<std::string, std::set<std::string>> allowed;
@@ -152,16 +152,16 @@ TEST(Layers, KernelsKnowNeitherTorchNorTheLayersAbove) {
   expect_none("kernels", {"models/", "src/", "torch/", "ATen/", "c10/", "nlohmann/", "yaml-cpp/"});
 }
 
-/// Elsewhere code asks whether a device is the CPU, or what it can do: so that a device that is no
-/// GPU (tests/stand_in) goes the way of a GPU.
+/// Other code asks whether a device is the CPU, or for a capability, so that a simulated
+/// device (tests/stand_in) takes the same path as a GPU.
 TEST(Layers, OnlyTheFilesOfCudaAskForCuda) {
   const std::vector<std::string> of_cuda = {
       "models/ops/attention/cudnn_attention.cpp",  // cuDNN is CUDA's
       "models/ops/weight/fp8.cpp",         // compute capability, for LibTorch's FP8 products
-      "src/dist/nccl.cpp",                 // which devices talk by NCCL
-      "src/dist/nccl_module/module.cpp",   // memory that processes share
+      "src/dist/nccl.cpp",                 // devices that communicate by NCCL
+      "src/dist/nccl_module/module.cpp",   // memory shared between processes
       "src/train/machine/cuda_graph.cpp",  // graphs and their memory
-      "src/train/machine/device.cpp",      // opens LibTorch's CUDA library, asks the driver
+      "src/train/machine/device.cpp",      // loads LibTorch's CUDA library, queries the driver
   };
   size_t read = 0;
   for (const char* folder : {"models", "src"}) {

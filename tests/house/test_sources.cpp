@@ -1,5 +1,5 @@
-// The house's rules of a source file, which no compiler checks: folders that can be looked over, a
-// header for every source, lines that can be read, and one definition of every name.
+// The project's rules for source files, which no compiler checks: folders of limited size, a
+// header for every source, readable lines, and one definition of every name.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,10 +19,10 @@ namespace fs = std::filesystem;
 using Faults = std::vector<std::string>;
 
 const fs::path kRoot = LFT_SOURCE_DIR;
-constexpr size_t kMostSources = 40;  // of a folder
+constexpr size_t kMostSources = 40;  // per folder
 constexpr size_t kMostColumns = 100;
 
-/// src/cli has one file a command and no room that it could be split into.
+/// src/cli has one file per command and no smaller unit to split it into.
 bool is_apart(const std::string& folder) { return folder == "src/cli"; }
 
 Faults crowded_folders(const fs::path& root) {
@@ -38,7 +38,7 @@ Faults crowded_folders(const fs::path& root) {
   return faults;
 }
 
-/// x.cpp beside x.h, or a part of y.h's that is called y_x.cpp.
+/// x.cpp with x.h, or a part of y.h named y_x.cpp.
 Faults sources_without_header(const fs::path& root) {
   const std::vector<std::string> files = house::sources_below(root, {"models", "src"});
   std::map<std::string, std::vector<std::string>> headers;  // stems, by folder
@@ -57,14 +57,14 @@ Faults sources_without_header(const fs::path& root) {
   return faults;
 }
 
-/// In characters: a byte that goes on with one (10xxxxxx) is not counted.
+/// In characters: continuation bytes (10xxxxxx) are not counted.
 size_t columns(const std::string& line) {
   return static_cast<size_t>(std::count_if(line.begin(), line.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
   }));
 }
 
-/// What people write, but for Markdown, whose tables have long rows, and for what tests are given.
+/// Hand-written text, except Markdown, whose tables have long rows, and test inputs.
 bool is_written(const std::string& file) {
   static const std::set<std::string> kinds = {".h",   ".cpp",  ".cu", ".cuh",   ".py",  ".js",
                                               ".css", ".html", ".in", ".cmake", ".yaml"};
@@ -91,7 +91,7 @@ Faults long_lines(const fs::path& root) {
 }
 
 /// Headers below models/x and src/x whose first namespace is not lft::x. kernels, models/base and
-/// src/base, which all others use, are lft; a header of macros alone has none.
+/// src/base, which all others use, are lft; a header with only macros has none.
 Faults foreign_namespaces(const fs::path& root) {
   Faults faults;
   for (const std::string& file : house::sources_below(root, {"models", "src"})) {
@@ -109,8 +109,8 @@ Faults foreign_namespaces(const fs::path& root) {
   return faults;
 }
 
-/// Sources of one library may be compiled as one (unity batches), where their anonymous namespaces
-/// are one as well.
+/// Sources of one library may be compiled as one unit (unity batches), which merges their
+/// anonymous namespaces.
 std::string library_of(const std::string& file) {
   const size_t first = file.find('/'), second = file.find('/', first + 1);
   return file.substr(0, file.starts_with("src/") ? second : first);
@@ -136,7 +136,7 @@ Faults double_definitions(const fs::path& root) {
 
 }  // namespace
 
-/// A folder of tests that no program is made of would never run.
+/// A test folder that belongs to no program would never run.
 TEST(Sources, EveryFolderOfTestsIsAProgram) {
   const std::string lists = house::slurp(kRoot / "tests/CMakeLists.txt");
   int folders = 0;
@@ -206,7 +206,7 @@ TEST(Sources, ASourceWithoutAHeaderIsNamed) {
     tree.write(file, "");
   EXPECT_EQ(sources_without_header(tree.path()), Faults());
   tree.write("src/io/jsonlines.cpp", "");
-  tree.write("src/data/json.cpp", "");  // its name's header is another folder's
+  tree.write("src/data/json.cpp", "");  // the header of its name is in another folder
   EXPECT_EQ(sources_without_header(tree.path()),
             (Faults{"src/data/json.cpp", "src/io/jsonlines.cpp"}));
 }

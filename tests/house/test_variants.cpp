@@ -1,4 +1,4 @@
-// A LoRA variant is declared in models/lora and nowhere else.
+// A LoRA variant is declared only in models/lora.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// As a word, so that "Fedora" names none; use_dora, DoRA and DoraLayer name one.
+/// Matched as a word: "Fedora" is no match; use_dora, DoRA and DoraLayer are.
 bool names_a_variant(const std::string& line) {
   static const std::regex names("(^|[^a-z])(rslora|dora|lora_magnitude|pissa)([^a-z]|$)");
   static const std::regex humps("([a-z])([A-Z])");

@@ -1,4 +1,4 @@
-// An answer's text as its tokens come: by hand, with a tokenizer of bytes and words.
+// The text of an answer as its tokens arrive: by hand, with a tokenizer of bytes and words.
 #include <gtest/gtest.h>
 
 #include "src/infer/answer_text.h"
@@ -8,7 +8,7 @@ namespace lft::answer_text_test {
 namespace {
 
 /// Ids below 256 are byte tokens, 300 is " am", 301 "The", 302 a special token; others have none.
-/// As SentencePiece decoders do, bytes that are no whole character become U+FFFD.
+/// As in SentencePiece decoders, bytes that form no whole character become U+FFFD.
 class Words : public text::Tokenizer {
  public:
   std::vector<text::Token> encode(std::string_view) const override { return {}; }

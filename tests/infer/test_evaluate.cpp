@@ -1,4 +1,4 @@
-// What an evaluation asks and compares where rows are truncated or bad, and what a run makes of it.
+// Questions and references of an evaluation with truncated or bad rows, and a run's use of it.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,7 +24,7 @@ using namespace lft::text;
 using namespace lft::train;
 namespace {
 
-constexpr int64_t kMaxTokens = 120;  // bytes, and 16 positions of the image
+constexpr int64_t kMaxTokens = 120;  // bytes, and 16 image positions
 
 nlohmann::json row(const std::string& id, const std::vector<Turn>& turns) {
   nlohmann::json conversations = nlohmann::json::array();
@@ -38,7 +38,7 @@ nlohmann::json row(const std::string& id, const std::vector<Turn>& turns) {
 
 const std::string kLong(200, 'x');
 
-/// Whole rows, one that loses its second answer, and one that loses its only one.
+/// Whole rows, one that loses its second answer, and one that loses its only answer.
 std::string rows_file(const test::TinyRun& run) {
   const nlohmann::json rows = {row("whole", {{"What?", "red"}, {"Sure?", "yes"}}),
                                row("no_second", {{"What?", "red"}, {kLong, "yes"}}),
@@ -92,7 +92,7 @@ TEST(Evaluate, AsksForTheLastAnswerThatIsLearnt) {
   EXPECT_EQ(evaluate_rows(run, file).records.at(0).reference, "yes");
 }
 
-/// A row that ends with its question is asked, and compared where it lists answers.
+/// A row that ends with its question is answered, and compared if it lists answers.
 TEST(Evaluate, RowsWithoutAnAnswerAreAnswered) {
   const test::TinyRun run;
   nlohmann::json answered = row("a", {{"What?", "red"}, {"Sure?", "yes"}}), listed = answered,
@@ -142,7 +142,7 @@ TEST(Evaluate, ARowWithoutAnAnswerCountsInNeitherMean) {
   EXPECT_TRUE(std::isnan(none.score));
 }
 
-/// Rows of 59 to 120 positions: a budget of 200 holds one to three of them.
+/// Rows of 59 to 120 positions: a budget of 200 fits one to three of them.
 TEST(Evaluate, PackedRowsHaveTheFiguresOfPaddedOnes) {
   const test::TinyRun run;
   nlohmann::json rows = nlohmann::json::parse(test::slurp(rows_file(run)));

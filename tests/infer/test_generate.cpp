@@ -1,5 +1,5 @@
-// Decoding: what is drawn from given logits (closed forms), and that batched and cached decoding
-// picks what full passes pick.
+// Decoding: sampling from given logits (closed forms), and batched and cached decoding against
+// full passes.
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ TEST(PickToken, TopPKeepsTheSmallestSetThatHoldsIt) {
   const at::Tensor logits = at::tensor(kLogits);
   for (const double uniform : {0.0, 0.5, 0.999999})
     EXPECT_EQ(pick_token(logits, warm(0.7, 0.7, 0), uniform), 1);
-  // Two tokens kept, 0.9043702 in all: the border lies at 0.7295361520 / 0.9043702470 = 0.8066786.
+  // Two tokens kept, 0.9043702 in all: the boundary is 0.7295361520 / 0.9043702470 = 0.8066786.
   EXPECT_EQ(pick_token(logits, warm(0.7, 0.8, 0), 0.8066), 1);
   EXPECT_EQ(pick_token(logits, warm(0.7, 0.8, 0), 0.8067), 3);
   EXPECT_EQ(pick_token(logits, warm(0.7, 0.8, 0), 0.999999), 3);
@@ -74,7 +74,7 @@ TEST(PickToken, TopKKeepsTheLargestAndTheirEquals) {
   EXPECT_EQ(pick_token(logits, warm(0.7, 1, 9), 0.9901), 2);
   const at::Tensor equal = at::tensor({1.0f, 3.0f, 3.0f, 3.0f});
   EXPECT_EQ(pick_token(equal, warm(1, 1, 2), 0.99), 3);
-  // top_p is of what top_k leaves: of 0.8066 and 0.1934 the first holds 0.8.
+  // top_p applies after top_k: of 0.8066 and 0.1934 the first covers 0.8.
   EXPECT_EQ(pick_token(logits, warm(0.7, 0.8, 2), 0.9999), 1);
 }
 
@@ -163,14 +163,14 @@ TEST_F(Generate, AnswersJoinAndLeaveBetweenTokens) {
   };
   begin(0, kMost);
   note(decoding.step());
-  begin(1, 3);  // ends before the one that was there
+  begin(1, 3);  // ends before the existing one
   begin(2, kMost);
   note(decoding.step());
   note(decoding.step());
   begin(3, 1000);
   note(decoding.step());
   decoding.drop(3);
-  decoding.drop(99);  // nobody's
+  decoding.drop(99);  // belongs to no row
   const size_t dropped_after = answers[3].size();
   while (decoding.open() > 0) note(decoding.step());
   EXPECT_TRUE(decoding.step().empty());

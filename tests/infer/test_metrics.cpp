@@ -1,4 +1,4 @@
-// Metrics beside the reference implementations (goldens/make_metrics.py), and what they are of an
+// Metrics against the reference implementations (goldens/make_metrics.py), and over an
 // evaluation's records.
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ TEST(Metrics, OneAnswerOfVqaCountsAsTen) {
   EXPECT_EQ(score_answer(Metric::kVqa, "dog", {"cat"}, ""), 0);
 }
 
-/// Sums of logarithms over some hundred n-grams in another order.
+/// Sums of logarithms over a few hundred n-grams in another order.
 TEST(Metrics, CaptionsAreScoredAsCocoDoes) {
   for (const Json& golden : goldens().at("caption")) {
     std::vector<Caption> captions;
@@ -95,7 +95,7 @@ EvalRecord record(const std::string& answer, const std::vector<std::string>& ref
   return record;
 }
 
-/// What has no reference counts in no mean.
+/// A record without a reference is excluded from every mean.
 TEST(Metrics, FiguresAreOfWhatWasCompared) {
   EvalResult result;
   result.records = {record("a", {"a"}), record("b", {"c"}), record("d", {})};

@@ -1,5 +1,5 @@
-// Values that are not finite in an evaluation or an answer: which row, token and module they come
-// from, and that the rows beside it are what they are without it.
+// Non-finite values in an evaluation or an answer: the row, token and module of their origin,
+// and unchanged results for the other rows.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ using namespace lft::family;
 using namespace lft::text;
 namespace {
 
-constexpr int64_t kZ = 3 + 'z';  // its id (tiny_run.h)
+constexpr int64_t kZ = 3 + 'z';  // token id (tiny_run.h)
 
 nlohmann::json row(const std::string& id, const std::string& question,
                    const std::string& answer = "red") {
@@ -32,7 +32,7 @@ nlohmann::json row(const std::string& id, const std::string& question,
 
 class NonFiniteRows : public ::testing::Test {
  protected:
-  /// Rows a, b and c, of which b asks with a "z", over a model that this token overflows.
+  /// Rows a, b and c; b's question contains a "z", a token that overflows in this model.
   void load(int layer, float up, const nlohmann::json& b = row("b", "A z?")) {
     test::change_model(run_, [&](auto& tensors) { test::poison_token(tensors, kZ, layer, up); });
     const ModelDir dir = ModelDir::open(run_.model());
@@ -53,7 +53,7 @@ class NonFiniteRows : public ::testing::Test {
     return evaluate(model_, *rows_, *tokenizer_, encode_, options);
   }
 
-  /// The place of the "z" among row b's ids.
+  /// The position of the "z" among row b's ids.
   int64_t place() const {
     const std::vector<int64_t> ids = rows_->get(1).input_ids;
     return std::ranges::find(ids, kZ) - ids.begin();
@@ -95,7 +95,7 @@ TEST_F(NonFiniteRows, AnEvaluationNamesRowTokenAndModuleInFp16) {
 }
 
 TEST_F(NonFiniteRows, AnEvaluationNamesALaterLayerInFp32) {
-  load(1, 3e38f, row("b", "How?", "azure"));  // the last layer runs where a token is predicted
+  load(1, 3e38f, row("b", "How?", "azure"));  // the last layer runs only where a token is predicted
   const EvalResult result = evaluated(at::kFloat);
   ASSERT_EQ(result.not_finite, 1);
   EXPECT_EQ(result.records[1].bad->module, test::kLayers + "1.mlp.up_proj");
@@ -104,7 +104,7 @@ TEST_F(NonFiniteRows, AnEvaluationNamesALaterLayerInFp32) {
             std::string::npos);
 }
 
-/// Only the logits of a greedy answer are bad: the loss of the rows is not looked at.
+/// Only the logits of a greedy answer are bad: the loss of the rows is not computed.
 TEST_F(NonFiniteRows, AnswersEndAloneWithOrWithoutATemperature) {
   load(0, 6e4f);
   for (const double temperature : {0.0, 0.7}) {
@@ -125,8 +125,8 @@ TEST_F(NonFiniteRows, AnswersEndAloneWithOrWithoutATemperature) {
   }
 }
 
-/// The token is drawn, and what comes after it is not finite: ids up to it are kept, and the loss
-/// of the row is finite.
+/// The token is sampled, and the values after it are not finite: ids up to it are kept, and the
+/// row's loss is finite.
 TEST_F(NonFiniteRows, AnAnswerThatDrawsTheTokenEndsWithIt) {
   load(0, 6e4f);
   const Sample prompt = test::prompt_of(rows_->get(0));

@@ -1,5 +1,5 @@
-// check_image says what decode_image says: of every golden, whole, cut anywhere and with any byte
-// damaged.
+// check_image agrees with decode_image: for every golden, whole, truncated anywhere and with any
+// byte damaged.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -13,7 +13,7 @@ using namespace lft::io;
 namespace {
 
 const std::string kImages = LFT_SOURCE_DIR "/tests/goldens/images/";
-constexpr ImageLimits kLimits{.max_pixels = 1 << 18};  // a damaged header may claim much
+constexpr ImageLimits kLimits{.max_pixels = 1 << 18};  // a damaged header may claim a large size
 
 /// The size, or the error as text.
 template <typename Read>

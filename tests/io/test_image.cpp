@@ -117,15 +117,15 @@ TEST(Image, EmptyAndImpossibleSizesAreRefused) {
 }
 
 TEST(Image, EveryCutIsAnError) {
-  // A whole JPEG ends in its two-byte end marker, a PNG in IEND and its CRC, a WebP where RIFF
-  // says; BMP and TIFF where their last pixel is.
+  // A complete JPEG ends in its two-byte end marker, a PNG in IEND and its CRC, a WebP at the RIFF
+  // size; BMP and TIFF at their last pixel.
   for (const char* name :
        {"ss0.jpg", "ss2.jpg", "progressive.jpg", "cmyk.jpg", "depth8_colour2.png",
         "depth16_colour0.png", "depth4_palette.png", "lossy.webp", "lossless_alpha.webp",
         "bits24.bmp", "bits8.bmp", "rgb_plain.tif", "rgb_tiff_lzw.tif"}) {
     SCOPED_TRACE(name);
     const std::string bytes = read_file(kImages + name);
-    // The bytes that fill up a bitmap's last row to four are not read.
+    // The bytes that pad a bitmap's last row to four are not read.
     const ImageHeader header = read_image_header(bytes, name);
     const int64_t row = header.width * (std::string_view(name) == "bits24.bmp" ? 3 : 1);
     const size_t filling = header.kind == "bmp" ? static_cast<size_t>((4 - row % 4) % 4) : 0;
@@ -306,7 +306,7 @@ TEST(Image, WhatADecoderHoldsBesideThePixelsIsInTheHeader) {
   };
   EXPECT_EQ(header("exif1.jpg").decoder_bytes, 0);
   const ImageHeader progressive = header("progressive.jpg");
-  // Three components in whole blocks of 8 x 8, two bytes a coefficient; two are halved at most.
+  // Three components in whole blocks of 8 x 8, two bytes per coefficient; at most two are halved.
   const int64_t blocks = ((progressive.width + 7) / 8) * ((progressive.height + 7) / 8);
   EXPECT_GE(progressive.decoder_bytes, 128 * blocks * 3 / 2);
   EXPECT_LE(progressive.decoder_bytes, 128 * (blocks + progressive.width + progressive.height) * 3);

@@ -32,7 +32,7 @@ class OpenImage : public ::testing::Test {
   const test::TempDir dir_;
 };
 
-/// One call of the system opens the plain ones; what it does not take is looked at as before.
+/// One system call opens regular files; others are handled as before.
 TEST_F(OpenImage, OpensWhatLiesBelowTheRoot) {
   for (const char* name :
        {"sub/a.png", "./sub/../sub//a.png", "near.png", "rooted.png", "../root/sub/a.png"})

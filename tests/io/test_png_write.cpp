@@ -1,4 +1,4 @@
-// PNG files read back by libpng, which checks every sum in them.
+// PNG files read back by libpng, which checks every checksum in them.
 #include <gtest/gtest.h>
 
 #include "src/io/png_write.h"
@@ -8,7 +8,7 @@ using namespace lft::io;
 namespace {
 
 TEST(PngWrite, ReadsBackAsItWas) {
-  // One pixel, odd sizes, one byte less than, as much as and more than a stored block of 65535
+  // One pixel, odd sizes, and sizes one byte below, at and above a stored block of 65535
   // bytes.
   for (const auto& [width, height] :
        {std::pair<int64_t, int64_t>{1, 1}, {7, 5}, {3, 6554}, {21844, 1}, {4369, 5}, {336, 336}}) {

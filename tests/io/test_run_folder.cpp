@@ -1,4 +1,4 @@
-// A run's folder in the place of what the run wrote in it.
+// A run folder given instead of the adapter, model or incident folder inside it.
 #include <gtest/gtest.h>
 
 #include "src/io/run_folder.h"
@@ -37,7 +37,7 @@ TEST(RunFolder, StandsForItsLastIncident) {
   const test::TempDir dir;
   for (const char* name : {"incidents/step-9", "incidents/step-10", "incidents/.tmp-step-12"})
     dir.write(name + std::string("/incident.json"), "{}");
-  dir.write("incidents/step-11/recipe.yaml", "");  // without what makes it one
+  dir.write("incidents/step-11/recipe.yaml", "");  // without the file that identifies it
   const std::string last = dir.file("incidents/step-10");
   EXPECT_EQ(incident_folder(dir.path()), last);
   EXPECT_EQ(incident_folder(dir.file("incidents")), last);

@@ -191,7 +191,7 @@ TEST_F(Safetensors, AFileThatShrinksIsAShortRead) {
   ASSERT_EQ(truncate(path.c_str(), static_cast<off_t>(size - 1)), 0);
   char values[8];
   EXPECT_LFT_ERROR(ErrorKind::kInput, "ends early", file.read(file.info("a"), values));
-  // Whatever part of it was asked for.
+  // Regardless of the requested part.
   const std::string lengths =
       std::to_string(size - 1) + " bytes\n  expected: " + std::to_string(size) + " bytes";
   EXPECT_LFT_ERROR(ErrorKind::kInput, lengths, file.read_range(file.info("a"), 2, 6, values));

@@ -1,4 +1,4 @@
-// Many small arrays of mixed float types in one piece of memory, so that a test can place them at
+// Many small arrays of mixed float types in one allocation, so that a test can place them at
 // any alignment and move all at once.
 #pragma once
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace lft::test {
 
-/// What storing a value as `type` is off by at most: relative to it, and beside that near zero.
+/// Maximum error of storing a value as `type`: relative, and an absolute term near zero.
 inline double rounding(FloatType type) {
   return type == FloatType::kF32 ? 0x1p-24 : type == FloatType::kBF16 ? 0x1p-8 : 0x1p-11;
 }
@@ -87,7 +87,7 @@ class DeviceArray {
   DeviceArray(const DeviceArray&) = delete;
   T* data() { return data_; }
   bool ok() const { return ok_; }
-  /// Waits for the device. Empty where that or the copy fails.
+  /// Waits for the device. Empty if that or the copy fails.
   std::vector<T> to_host() const {
     std::vector<T> host(count_);
     if (cudaMemcpy(host.data(), data_, bytes(), cudaMemcpyDeviceToHost) != cudaSuccess)

@@ -21,8 +21,8 @@ struct Rates {
 struct Ask {
   AdamWArgs args;
   GradControl control;
-  std::vector<Rates> rates;  // by tensor, repeated
-  bool shadows = false;      // each four arrays are followed by a copy of the first
+  std::vector<Rates> rates;  // per tensor, repeated cyclically
+  bool shadows = false;      // every four arrays are followed by a copy of the first
 };
 
 constexpr float kShadowScale = 1.7f;
@@ -124,7 +124,7 @@ TEST(AdamWRef, DecayAloneShrinksAndLearningRateZeroKeepsEveryBit) {
   const std::vector<float> before = arena.values(0), average = arena.values(1);
   run_ref(arena, {.args = {}, .control = {}, .rates = {{.lr = 0, .weight_decay = 0.5, .t = 9}}});
   EXPECT_EQ(arena.values(0), before);
-  EXPECT_NE(arena.values(1), average);  // the moments learn all the same
+  EXPECT_NE(arena.values(1), average);  // the moments are still updated
 
   test::Arena still;
   const size_t p = still.put(FloatType::kF32, {2, -8});
@@ -175,7 +175,7 @@ test::Arena with_shadows() {
   return arena;
 }
 
-/// A copy is the parameter that was stored, times the scale in float32, rounded: to the bit.
+/// A copy is the stored parameter times the scale in float32, rounded: bit for bit.
 void expect_shadows(const test::Arena& arena) {
   for (size_t a = 0; a < arena.arrays().size(); a += 5) {
     uint16_t want = 0;
@@ -224,7 +224,7 @@ void run_gpu(test::Arena& arena, const Ask& ask) {
 
 /// One update from equal inputs. u = 2^-24. exp_avg: four roundings of parts no larger than 2 (|m|
 /// + |g|), exp_avg_sq: six of positive parts, the parameter: its own two, and ten of the update
-/// beside the error of exp_avg in it.
+/// plus the error of exp_avg in it.
 void expect_gpu_equals_ref(const test::Arena& start, const Ask& ask) {
   test::Arena want = start, got = start, again = start;
   run_ref(want, ask);

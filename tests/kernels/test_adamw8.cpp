@@ -1,6 +1,6 @@
-// 8-bit AdamW: code maps against bitsandbytes' own numbers, the reference against closed forms and
-// against AdamW on the decoded moments, and the kernel against the reference. That the whole is
-// bitsandbytes' update: tests/peers/test_adamw8.py.
+// 8-bit AdamW: code maps against bitsandbytes' numbers, the reference against closed forms and
+// against AdamW on the decoded moments, and the kernel against the reference. The comparison
+// with bitsandbytes' update is in tests/peers/test_adamw8.py.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,10 +19,10 @@ constexpr double kUnit = 0x1p-24;
 
 /// One tensor on the host.
 struct Tensor {
-  std::vector<float> param = {}, grad = {};  // the gradient as its type holds it
+  std::vector<float> param = {}, grad = {};  // the gradient rounded to its type
   std::vector<uint8_t> exp_avg = {}, exp_avg_sq = {}, grad_bytes = {};
   std::vector<float> exp_avg_absmax = {}, exp_avg_sq_absmax = {};
-  std::vector<uint16_t> shadow = {};  // empty: none is kept
+  std::vector<uint16_t> shadow = {};  // empty: no copy is kept
   FloatType type = FloatType::kF32, shadow_type = FloatType::kBF16;
   double lr = 0.01, weight_decay = 0.1;
   int64_t t = 1;
@@ -45,7 +45,7 @@ Tensor make(FloatType type, int64_t count, uint32_t seed, double lr = 0.01, int6
     tensor.exp_avg.push_back(static_cast<uint8_t>(byte(random)));
     tensor.exp_avg_sq.push_back(static_cast<uint8_t>(byte(random)));
   }
-  for (int64_t b = 0; b < blocks; ++b) {  // some blocks have never seen a gradient
+  for (int64_t b = 0; b < blocks; ++b) {  // some blocks have never had a gradient
     tensor.exp_avg_absmax.push_back(b % 3 == 2 ? 0 : 0.1f * std::abs(normal(random)));
     tensor.exp_avg_sq_absmax.push_back(b % 3 == 2 ? 0 : 0.01f * std::abs(normal(random)));
   }
@@ -54,7 +54,7 @@ Tensor make(FloatType type, int64_t count, uint32_t seed, double lr = 0.01, int6
 
 constexpr float kShadowScale = 1.7f;
 
-/// What a shadow must be: the parameter that was stored, times the scale in float32, rounded.
+/// Expected low-precision copy: the stored parameter times the scale in float32, rounded.
 std::vector<uint16_t> shadow_of(const Tensor& tensor) {
   std::vector<uint16_t> shadow(tensor.shadow.size());
   for (size_t i = 0; i < shadow.size(); ++i) {
@@ -176,18 +176,18 @@ TEST(AdamW8Ref, TheFirstStepMovesByTheLearningRateInTheGradientsDirection) {
   EXPECT_EQ(got.param[2], 1.0f);
   EXPECT_FLOAT_EQ(got.exp_avg_absmax[0], 0.4f);  // (1 - beta1) * 4
   EXPECT_FLOAT_EQ(got.exp_avg_sq_absmax[0], 0.016f);
-  EXPECT_EQ(got.exp_avg[0], 255);  // the block's largest is a 1
-  EXPECT_EQ(got.exp_avg[2], 127);  // a 0
+  EXPECT_EQ(got.exp_avg[0], 255);  // the block's maximum has the code of 1
+  EXPECT_EQ(got.exp_avg[2], 127);  // the code of 0
   EXPECT_EQ(got.exp_avg_sq[0], 255);
   EXPECT_EQ(got.exp_avg_sq[2], 0);
-  // -0.0625 lies in the decade from 0.01, whose 32 parts a side are 0.0028125 wide: within half of
+  // -0.0625 is in the decade from 0.01, whose 32 parts per side are 0.0028125 wide: within half of
   // one.
   EXPECT_NEAR(code_maps().exp_avg.value[got.exp_avg[1]], -0.0625, 0.0028125 / 2);
   EXPECT_NEAR(code_maps().exp_avg_sq.value[got.exp_avg_sq[1]], 0.0625 * 0.0625,
               0.00028125 / 2);  // 32 parts from 0.001
 }
 
-/// A block of zeros: the code of a 0 would do, code 0 with absmax 0 is what a state begins as.
+/// A block of zeros: the code of 0 would be valid; code 0 with absmax 0 is the initial state.
 TEST(AdamW8Ref, ABlockOfZerosIsTheInitialState) {
   Tensor tensor = make(FloatType::kF32, 300, 1);
   std::fill(tensor.grad_bytes.begin(), tensor.grad_bytes.end(), uint8_t{0});
@@ -200,8 +200,8 @@ TEST(AdamW8Ref, ABlockOfZerosIsTheInitialState) {
   EXPECT_EQ(tensors[0].exp_avg_absmax, std::vector<float>(2, 0));
 }
 
-/// adamw_ref on the decoded moments: the same parameter; what it makes of the moments is what the
-/// codes stand for, within half a gap.
+/// adamw_ref on the decoded moments: the same parameter; its moments equal the decoded
+/// codes within half a gap.
 TEST(AdamW8Ref, IsAdamWOnTheDecodedMoments) {
   const Tensor before = make(FloatType::kBF16, 1000, 7);
   const auto decode = [](const CodeMap& map, const std::vector<uint8_t>& codes,
@@ -266,7 +266,7 @@ TEST(AdamW8Ref, FoundInfKeepsEveryBit) {
 
 #ifdef LFT_HAVE_CUDA
 
-/// A tensor's arrays in device memory, between `misaligned` elements of padding and a fence.
+/// A tensor's arrays in device memory, between `misaligned` elements of padding and a guard.
 struct OnDevice {
   static constexpr size_t kFence = 8;
   template <class T>
@@ -339,15 +339,15 @@ void run_gpu(std::vector<Tensor>& tensors, const GradControl& control) {
   for (size_t i = 0; i < tensors.size(); ++i) on_device[i]->read(tensors[i]);
 }
 
-/// `x` is the exact quotient; the kernel's is off by less than `error`.
+/// `x` is the exact quotient; the kernel's error is less than `error`.
 void expect_code(const CodeMap& map, int code, double x, double error, size_t t, size_t i) {
   ASSERT_GE(code, nearest_code(map, static_cast<float>(x - error))) << t << " " << i;
   ASSERT_LE(code, nearest_code(map, static_cast<float>(x + error))) << t << " " << i;
 }
 
-/// One update from equal inputs. The float32 moment is off by 8 u (|m| + |g|) and 8 u v (one
-/// rounding more than kernels/adamw's: the decoding), its quotient by as much over the scale and
-/// two roundings more; the parameter as there.
+/// One update from equal inputs. The float32 moment has an error of 8 u (|m| + |g|) and 8 u v (one
+/// rounding more than kernels/adamw's, for decoding), its quotient that error over the scale and
+/// two more roundings; the parameter as there.
 void expect_gpu_equals_ref(const std::vector<Tensor>& start, const GradControl& control) {
   std::vector<Tensor> want = start, got = start, again = start;
   run_ref(want, control);

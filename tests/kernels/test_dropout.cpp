@@ -71,8 +71,8 @@ TEST(FloatTypes, RoundsToNearestEven) {
 }
 
 #ifdef LFT_HAVE_CUDA
-/// The whole arena after a call of the kernel and of the reference: nothing beside y changes
-/// either.
+/// The whole arena after a call of the kernel and of the reference: nothing except y
+/// changes.
 void expect_gpu_equals_ref(const test::Arena& start, FloatType type, size_t x, size_t y,
                            const DropoutArgs& args) {
   test::Arena want = start;
@@ -131,7 +131,7 @@ TEST(DropoutGpu, WorksInPlace) {
   }
 }
 
-/// The draws on either side of the threshold, at its ends; what is dropped is 0 whatever it was.
+/// Random values on both sides of the threshold, at its ends; a dropped element is always 0.
 TEST(DropoutGpu, KeepsWhatIsAtTheThresholdAndDropsInfinities) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   const PhiloxBlock first = philox_block(7, 11, 0);

@@ -1,5 +1,5 @@
-// FP8 rows: the codes against the format's definition, the bound of the format, what is not finite
-// stays visible, the kernel against the reference bit for bit.
+// FP8 rows: the codes against the format's definition, the error bound of the format, non-finite
+// values stay visible, the kernel against the reference bit for bit.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,8 +14,8 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity(),
                 kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// The number of a code, from the format's table: sign, four bits of exponent with bias 7, three of
-/// fraction.
+/// The value of a code, from the format's table: sign, four exponent bits with bias 7, three
+/// fraction bits.
 double defined(int code) {
   const int exponent = (code >> 3) & 15, fraction = code & 7;
   const double magnitude =
@@ -35,7 +35,7 @@ TEST(Fp8, CodesStandForTheNumbersOfTheFormat) {
   EXPECT_EQ(defined(126), kFp8Most);
 }
 
-/// Between two neighbouring codes the nearer one, half-way the one whose last bit is 0.
+/// Between two neighbouring codes the nearer one; in the middle the one whose last bit is 0.
 TEST(Fp8, RoundsToTheNearestAndHalfWayToTheEvenCode) {
   for (int code = 0; code < 126; ++code) {
     const auto low = static_cast<float>(defined(code)),
@@ -62,7 +62,7 @@ TEST(Fp8, SaturatesFiniteNumbersOnly) {
 struct Quantised {
   std::vector<uint8_t> codes;
   std::vector<float> scales;
-  /// Bits, since a NaN equals nothing.
+  /// Compares bits, since a NaN does not equal itself.
   std::vector<uint32_t> scale_bits() const {
     std::vector<uint32_t> bits;
     for (const float scale : scales) bits.push_back(float_to_bits(scale));
@@ -76,7 +76,7 @@ Quantised reference(int64_t rows, int64_t cols, FloatType type, const void* x) {
   return result;
 }
 
-/// A normal number moves by a sixteenth of its binade at most (half a step of three bits), below
+/// A normal number changes by at most a sixteenth of its binade (half a step of three bits), below
 /// 2^-6 by 2^-10, both in units of the scale; scaling up and down rounds three times.
 TEST(Fp8, TheErrorIsThatOfTheFormat) {
   for (const float sigma : {1e-20f, 1e-3f, 1.0f, 1e20f}) {
@@ -92,7 +92,7 @@ TEST(Fp8, TheErrorIsThatOfTheFormat) {
                   std::max(std::abs(value) / 16, std::ldexp(scale, -10)) * (1 + 1e-6))
             << value;
       }
-      for (int64_t row = 0; row < 5; ++row) {  // the largest comes back to rounding
+      for (int64_t row = 0; row < 5; ++row) {  // the largest is restored up to rounding
         float most = 0;
         for (int64_t c = 0; c < cols; ++c)
           most = std::max(most, std::abs(arena.get(x, row * cols + c)));
@@ -163,7 +163,7 @@ TEST(Fp8Gpu, EqualsTheReferenceBitForBit) {
 TEST(Fp8Gpu, ConvertsEveryHalfAsTheReference) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   std::vector<uint16_t>
-      x;  // each beside 448, so that the scale is 1: what is converted is the number itself
+      x;  // each with 448 in its row, so that the scale is 1: the number itself is converted
   for (uint32_t bits = 0; bits < 65536; ++bits) {
     const float value =
         load_float(FloatType::kF16, std::vector<uint16_t>{static_cast<uint16_t>(bits)}.data(), 0);

@@ -104,7 +104,7 @@ TEST(GradStatsRef, ClipsOnlyAboveTheNormAndNeverWhenOffOrBad) {
     return run_ref(arena, {.inv_scale = 1, .max_norm = max_norm, .loss = {loss}}).control.clip;
   };
   EXPECT_EQ(clip(2, 1, 0), static_cast<float>(1 / (2 + 1e-6)));
-  EXPECT_LT(clip(1, 1, 0), 1);  // as torch: 1 / (1 + 1e-6)
+  EXPECT_LT(clip(1, 1, 0), 1);  // as in torch: 1 / (1 + 1e-6)
   EXPECT_EQ(clip(0.5f, 1, 0), 1);
   EXPECT_EQ(clip(0, 1, 0), 1);
   EXPECT_EQ(clip(100, 0, 0), 1);
@@ -168,8 +168,8 @@ TEST(GradStatsRef, UnscalesInPlaceRoundingToTheType) {
   EXPECT_EQ(arena.values(bf16), (std::vector<float>{1, 1.0078125f * 0x1p-16f}));
   EXPECT_EQ(arena.values(f16),
             (std::vector<float>{
-                0x1p-6f, 0, 0}));  // half of 2^-24 and less goes to the even 0: 2^-26, 1.5 * 2^-26
-  EXPECT_EQ(result.squares[f16], 0x1p-12);  // of what is stored
+                0x1p-6f, 0, 0}));  // half of 2^-24 and less becomes the even 0: 2^-26, 1.5 * 2^-26
+  EXPECT_EQ(result.squares[f16], 0x1p-12);  // sum over the stored values
 }
 
 TEST(GradStatsRef, AnUnscaleThatOverflowsIsBad) {

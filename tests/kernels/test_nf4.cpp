@@ -11,7 +11,7 @@
 namespace lft::nf4_test {
 namespace {
 
-/// Quantised weights and the memory that holds them.
+/// Quantised weights and the memory that contains them.
 struct Stored {
   explicit Stored(const std::vector<float>& w)
       : codes((w.size() + 1) / 2),
@@ -19,7 +19,7 @@ struct Stored {
         scale_absmax(nf4_scale_blocks(static_cast<int64_t>(w.size()))) {
     weight = {static_cast<int64_t>(w.size()), codes.data(), scale_codes.data(), scale_absmax.data(),
               0};
-    // In two parts: blocks do not know of each other.
+    // In two parts: blocks are independent of each other.
     std::vector<float> scales(scale_codes.size());
     const int64_t blocks = nf4_blocks(weight.count), half = blocks / 2;
     nf4_quantize_blocks(w.data(), half, blocks - half, scales.data(), weight);
@@ -49,7 +49,7 @@ std::vector<float> normal(int64_t count, uint32_t seed, float sigma) {
 /// side between 1 - offset and one half, over the largest (QLoRA, appendix E; offset 0.9677083 as
 /// in its code).
 TEST(Nf4, TheValuesAreNormalQuantiles) {
-  const auto quantile = [](double p) {  // by bisection of the distribution function
+  const auto quantile = [](double p) {  // bisection of the distribution function
     double low = -10, high = 10;
     for (int i = 0; i < 200; ++i) {
       const double middle = (low + high) / 2;
@@ -75,7 +75,7 @@ TEST(Nf4, WeightsOnTheGridComeBackExactlyAndPackHighHalfFirst) {
   const Stored stored(w);
   EXPECT_EQ(stored.codes[0], 0x05);
   EXPECT_EQ(stored.codes[1], 0xAF);
-  EXPECT_EQ(stored.weight.scale_offset, 1);  // one block of scale 1: nothing is left of it
+  EXPECT_EQ(stored.weight.scale_offset, 1);  // one block with scale 1: no difference remains
   EXPECT_EQ(stored.values(), w);
 }
 
@@ -89,9 +89,9 @@ TEST(Nf4, HalfWayIsTheLowerValueAndZerosStayZero) {
   for (const float value : Stored(std::vector<float>(130, 0.0f)).values()) EXPECT_EQ(value, 0);
 }
 
-/// A weight moves by half the widest gap of the values (between -1 and -0.696) of its block's
+/// A weight changes by half the widest gap of the values (between -1 and -0.696) times its block's
 /// scale, and by the error of the scale: half the widest gap of the dynamic map (0.9 / 64 between
-/// 0.1 and 1) of the scales' largest distance from their mean.
+/// 0.1 and 1) times the scales' largest distance from their mean.
 TEST(Nf4, TheErrorIsThatOfTheFormat) {
   for (const int64_t count : {1, 63, 64, 65, 16384 + 7, 40001}) {
     const std::vector<float> w = normal(count, 3, 0.02f);

@@ -39,11 +39,11 @@ TEST(QuickGeluRef, BackwardEqualsFiniteDifferences) {
 }
 
 #ifdef LFT_HAVE_CUDA
-/// In units of 2^-23: 1.702 x is off by half a unit, which the exponential multiplies by its
-/// argument's size, and it is itself within 2 + 1.173 |1.702 x| (CUDA's guide): 2 + 2.85 |x|
-/// together. The quotient is within 2, four roundings beside it are of half a unit or less; then
+/// In units of 2^-23: 1.702 x has an error of half a unit, which the exponential multiplies by its
+/// argument's magnitude, and it is itself within 2 + 1.173 |1.702 x| (CUDA's guide): 2 + 2.85 |x|
+/// together. The quotient is within 2, four other roundings are half a unit or less; then
 /// that of the stored type. dx may cancel in 1 + 1.702 x (1 - s), so its bound is that of its
-/// parts; where s is nearly 1, what s is off by (2 of the quotient, half of 1 + exp) is multiplied
+/// parts; where s is nearly 1, the error of s (2 of the quotient, half of 1 + exp) is multiplied
 /// by 1.702 x.
 void expect_gpu_equals_ref(FloatType type, int64_t n, int64_t misaligned, bool in_place) {
   const double stored = test::rounding(type), least = test::least_rounding(type);
@@ -76,7 +76,7 @@ void expect_gpu_equals_ref(FloatType type, int64_t n, int64_t misaligned, bool i
     const double of_s = d * s * 2.5 * std::abs(t) * 0x1p-23;
     ASSERT_NEAR(got.get(to_dx, i), want.get(dx, i), parts * relative + of_s + least) << i;
   }
-  for (const size_t written : {to_y, to_dx}) {  // the rest of the arena is as it was
+  for (const size_t written : {to_y, to_dx}) {  // the rest of the arena is unchanged
     for (int64_t i = 0; i < n; ++i) got.set(written, i, start.get(written, i));
   }
   EXPECT_EQ(got.bytes(), start.bytes());

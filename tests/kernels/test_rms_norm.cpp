@@ -27,7 +27,7 @@ double unit(FloatType type) {
   return type == FloatType::kF32 ? 0x1p-24 : type == FloatType::kBF16 ? 0x1p-8 : 0x1p-11;
 }
 
-/// The arrays of one call, in an arena, so that it can move to a device.
+/// The arrays of one call in an arena, so that it can be moved to a device.
 struct Case {
   Case(Types types, int64_t rows, int64_t cols, bool residual, int64_t misaligned, uint32_t seed)
       : types(types), rows(rows), cols(cols) {
@@ -185,8 +185,8 @@ TEST(RmsNormGpu, EqualsTheReferenceOverSizesTypesAndAlignment) {
   }
 }
 
-/// Several rows a warp, a warp a row, several rows a block, a block a row of any number of warps,
-/// rows that do not fit into registers; and between them.
+/// Several rows per warp, one warp per row, several rows per block, one block per row with any
+/// number of warps, rows that do not fit into registers; and sizes in between.
 TEST(RmsNormGpu, EqualsTheReferenceAtEveryWidth) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   uint32_t seed = 1000;
@@ -197,8 +197,8 @@ TEST(RmsNormGpu, EqualsTheReferenceAtEveryWidth) {
   }
 }
 
-/// What a call makes of one row of `start` where it is row `row` of `rows`, the arrays `misaligned`
-/// elements after a multiple of 16 bytes: rstd, sum, y, dx.
+/// The result of a call for one row of `start` where it is row `row` of `rows`, with the arrays
+/// `misaligned` elements after a multiple of 16 bytes: rstd, sum, y, dx.
 std::vector<float> one_row(const Case& start, int64_t row, int64_t rows, int64_t misaligned) {
   const int64_t cols = start.cols;
   Case moved(start.types, rows, cols, start.with_residual, misaligned, 12345);

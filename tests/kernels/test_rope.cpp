@@ -97,7 +97,7 @@ TEST(RopeGpu, EqualsTheReferenceBitForBit) {
   }
 }
 
-/// A thread takes up to four heads, or two of float32, not always as many.
+/// A thread handles up to four heads, or two of float32; the count varies.
 TEST(RopeGpu, EqualsTheReferenceWithAnyNumberOfHeads) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   for (const FloatType type : {FloatType::kF32, FloatType::kBF16, FloatType::kF16}) {
@@ -111,13 +111,13 @@ TEST(RopeGpu, EqualsTheReferenceWithAnyNumberOfHeads) {
   }
 }
 
-/// As it is for tensors of 2^31 shares or more.
+/// The path for tensors of 2^31 or more work items.
 TEST(RopeGpu, EqualsTheReferenceIn64BitArithmetic) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   for (const FloatType type : {FloatType::kF32, FloatType::kBF16, FloatType::kF16}) {
     for (const int64_t half : {5, 64}) {
       Case start(type, 1, 7, 3, half, /*shared=*/true);
-      start.args.positions = int64_t{1} << 40;  // all rows are of the first sequence
+      start.args.positions = int64_t{1} << 40;  // all rows belong to the first sequence
       expect_gpu_equals_ref(start, /*in_place=*/false);
     }
   }

@@ -1,5 +1,5 @@
-// The machine code of the kernels, as cuobjdump shows it: those that move memory and little else do
-// it 128 bits at a time.
+// The machine code of the kernels, as shown by cuobjdump: kernels that mostly move memory do so
+// 128 bits at a time.
 #include <gtest/gtest.h>
 
 #if defined(LFT_KERNELS_FILE) && defined(LFT_CUOBJDUMP)
@@ -16,27 +16,27 @@
 
 namespace {
 
-/// What each instantiation has at least: one instruction an array that it reads or writes (of
-/// 16-bit elements; float32 may take two). A generic load (LD, not LDG) does not count: it has to
-/// find out at run time where its address lies.
+/// Minimum per instantiation: one instruction per array that it reads or writes (of
+/// 16-bit elements; float32 may need two). A generic load (LD, not LDG) does not count: it
+/// determines the address space at run time.
 struct Expected {
-  const char* kernel;  // the .cu file, and the kernel in it
+  const char* kernel;  // the .cu file and its kernel
   int instantiations;  // dtypes and forms
   int loads, stores;
 };
 constexpr Expected kKernels[] = {
     // Three dtypes of gradients in one: 3 x (param, m, v), and a gradient of float32.
     {"adamw adamw_kernel", 1, 10, 9},
-    // The same with two rows of param; moments of 8 bits: a lane's 4 beside the next lane's.
+    // The same with two rows of param; 8-bit moments: a lane's 4 adjoin the next lane's.
     {"adamw8 adamw8_kernel", 1, 8, 6},
     {"dropout dropout_kernel<add>", 3, 2, 1},
     {"dropout dropout_kernel<set>", 3, 1, 1},
-    // The row twice; the codes of 8 elements are 64 bits, beside the next lane's.
+    // The row twice; the codes of 8 elements are 64 bits, adjacent to the next lane's.
     {"fp8 quantize_kernel", 3, 2, 0},
-    // Three dtypes in one, four loads at a time and the rest; it stores where it unscales.
+    // Three dtypes in one, four loads at a time and the rest; it stores when it unscales.
     {"grad_stats grad_stats_kernel", 1, 15, 15},
     {"grad_stats reduce_kernel", 1, 0, 0},
-    // The codes of 8 elements are 32 bits, beside the next lane's.
+    // The codes of 8 elements are 32 bits, adjacent to the next lane's.
     {"nf4 dequantize_kernel", 3, 0, 1},
     {"quick_gelu backward_kernel", 3, 2, 1},
     {"quick_gelu forward_kernel", 3, 1, 1},
@@ -44,14 +44,14 @@ constexpr Expected kKernels[] = {
     {"rms_norm backward_kernel", 15, 8, 2},      // two packs of x, w, dy, dsum
     {"rms_norm forward_any_kernel", 15, 4, 2},   // x, delta; the sum again, w
     {"rms_norm forward_kernel", 15, 6, 4},       // two packs of x, delta, w
-    // Both halves of x's heads, four a thread or two of float32; cos and sin, which are float32. In
+    // Both halves of x's heads, four per thread or two of float32; cos and sin, in float32. In
     // 32-bit and in 64-bit arithmetic.
     {"rope rope_kernel", 6, 12, 8},
     {"swiglu backward_kernel", 3, 3, 3},
     {"swiglu dropout_kernel", 3, 2, 2},
     {"swiglu forward_kernel", 3, 2, 1},
     {"token_logprob any_kernel", 3, 10, 5},  // the row twice, four loads at a time and the rest
-    {"token_logprob held_kernel", 6, 8, 8},  // by 512 threads and by 1024
+    {"token_logprob held_kernel", 6, 8, 8},  // with 512 threads and with 1024
 };
 
 struct Found {
@@ -68,8 +68,8 @@ std::string demangled(const std::string& name) {
   return result;
 }
 
-/// _ZN3lft43_GLOBAL__N__74676928_10_dropout_cu_a796b58a14dropout_kernelI6__halfLb1EE...: of the
-/// file "dropout" the kernel "dropout_kernel<add>" with the arguments "<__half, true>".
+/// _ZN3lft43_GLOBAL__N__74676928_10_dropout_cu_a796b58a14dropout_kernelI6__halfLb1EE...: file
+/// "dropout", kernel "dropout_kernel<add>", arguments "<__half, true>".
 Found named(const std::string& symbol, const std::string& architecture) {
   static const std::regex in_file("_GLOBAL__N__[0-9a-f]+_[0-9]+_(\\w+)_cu_");
   static const std::regex parts("::(\\w+)(<[^(]*>)?\\(");
@@ -88,7 +88,7 @@ Found named(const std::string& symbol, const std::string& architecture) {
 
 bool has(const std::string& line, const char* text) { return line.find(text) != std::string::npos; }
 
-/// Empty where the program fails.
+/// Empty if the program fails.
 std::vector<Found> disassembled() {
   const std::string program = std::string("'") + LFT_CUOBJDUMP + "'";
   const std::string command = program + " --dump-sass '" + LFT_KERNELS_FILE + "' 2>/dev/null";
@@ -112,7 +112,7 @@ std::vector<Found> disassembled() {
   return pclose(pipe) == 0 ? found : std::vector<Found>();
 }
 
-/// Of LFT_CUDA_ARCHITECTURES those that machine code is made for: "75-real,80-real,90".
+/// The entries of LFT_CUDA_ARCHITECTURES with machine code: "75-real,80-real,90".
 std::set<std::string> wanted_architectures() {
   std::set<std::string> wanted;
   std::stringstream list(LFT_CUDA_ARCHITECTURES);
@@ -136,7 +136,7 @@ TEST(KernelSass, EveryKernelMoves128BitsAtATimeInEveryType) {
   }
   const std::vector<Found> all = disassembled();
   ASSERT_FALSE(all.empty()) << LFT_CUOBJDUMP << " shows no kernel of " << LFT_KERNELS_FILE;
-  std::map<std::string, std::set<std::string>> arguments;  // by architecture and kernel
+  std::map<std::string, std::set<std::string>> arguments;  // per architecture and kernel
   for (const Found& found : all) {
     const std::string where = found.kernel + found.arguments + " on " + found.architecture;
     const Expected* row = row_of(found.kernel);

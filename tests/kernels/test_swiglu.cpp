@@ -80,9 +80,9 @@ TEST(SwigluRef, BackwardWithTheProductIsBoth) {
 
 #ifdef LFT_HAVE_CUDA
 /// In units of 2^-23: the exponential is within 2 + 1.173 |gate| (CUDA's guide), the quotient
-/// within 2; four roundings of half a unit or less beside them, then that of the stored type. dgate
-/// may cancel in 1 + g (1 - s), so its bound is that of its parts; where s is nearly 1, what s is
-/// off by (2 of the quotient, half of 1 + exp) is multiplied by g.
+/// within 2; four other roundings of half a unit or less, then that of the stored type. dgate
+/// may cancel in 1 + g (1 - s), so its bound is that of its parts; where s is nearly 1, the error
+/// of s (2 of the quotient, half of 1 + exp) is multiplied by g.
 void expect_gpu_equals_ref(FloatType type, int64_t n, int64_t misaligned) {
   const double stored = test::rounding(type), least = test::least_rounding(type);
   test::Arena start;
@@ -128,8 +128,8 @@ TEST(SwigluGpu, EqualsTheReferenceOverSizesTypesAndAlignment) {
   }
 }
 
-/// The third result of the backward pass has the bits of the forward pass; the two others are the
-/// same with it and without; and each of the three may go over an input.
+/// The third result of the backward pass has the bits of the forward pass; the two others are
+/// the same with and without it; each of the three may overwrite an input.
 TEST(SwigluGpu, BackwardWithTheProductGivesTheBitsOfTwoPasses) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   for (const FloatType type : {FloatType::kF32, FloatType::kBF16, FloatType::kF16}) {
@@ -165,7 +165,7 @@ TEST(SwigluGpu, BackwardWithTheProductGivesTheBitsOfTwoPasses) {
   }
 }
 
-/// The product's bits are those of the kernel without dropout, those dropped dropout()'s of them.
+/// The product's bits are those of the kernel without dropout; dropped ones match dropout().
 TEST(SwigluGpu, DropoutInTheSamePassGivesTheBitsOfTwoPasses) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   const DropoutArgs args{.seed = 7, .stream = 11, .threshold = 20000, .scale = 1.4f};

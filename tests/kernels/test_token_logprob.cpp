@@ -62,7 +62,7 @@ TEST(TokenLogprobRef, ANonFiniteLogitMakesItsRowNotANumber) {
                      .targets = targets.data(),
                      .result = result.data()});
   EXPECT_TRUE(std::isnan(result[0]));
-  EXPECT_NEAR(result[1], -std::log(1 + std::exp(1.0)), 1e-6);  // -inf is a token that cannot come
+  EXPECT_NEAR(result[1], -std::log(1 + std::exp(1.0)), 1e-6);  // -inf is an impossible token
   EXPECT_TRUE(std::isnan(result[2]));
 }
 
@@ -123,7 +123,7 @@ TEST(TokenLogprobGpu, EqualsTheReferenceOverSizesTypesAndAlignment) {
   }
 }
 
-/// Rows that registers hold, of 512 or of 1024 threads, and rows that they do not.
+/// Rows that fit into registers, with 512 or 1024 threads, and rows that do not.
 TEST(TokenLogprobGpu, EqualsTheReferenceAtEveryWidth) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   for (const int64_t vocab : {32768, 32776, 65536, 65544, 100000, 100003}) {
@@ -138,7 +138,7 @@ TEST(TokenLogprobGpu, NonFiniteLogitsAreNotHidden) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   test::Arena arena;
   std::vector<float> values(3000,
-                            -kInf);  // row 0: +inf among them; row 1: NaN; row 2: -inf but for one
+                            -kInf);  // row 0: contains +inf; row 1: NaN; row 2: all -inf but one
   for (int i = 0; i < 2000; ++i) values[i] = 0.5f;
   values[700] = kInf;
   values[1999] = NAN;

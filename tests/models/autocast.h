@@ -4,7 +4,7 @@
 
 namespace lft::test {
 
-/// Enables autocast for the CPU while it lives.
+/// Enables autocast for the CPU during its lifetime.
 class Autocast {
  public:
   explicit Autocast(at::ScalarType dtype) {

@@ -1,4 +1,4 @@
-// A model whose decoder holds codes beside one that holds what they stand for.
+// A model with a quantized decoder and one with the dequantised weights.
 #pragma once
 #include "models/lora/inject.h"
 #include "models/lora/inject_select.h"

@@ -1,4 +1,4 @@
-// The summed loss of a batch, computed under the guards that the test has set.
+// The summed loss of a batch, computed under the test's guards.
 #pragma once
 #include "models/family/model.h"
 #include "models/objective/objective.h"

@@ -1,5 +1,5 @@
-// Processes that hold weights together, as objects of one: each with its own ShardedBlocks over
-// parts that all see.
+// Processes that share weights, as objects of one process: each with its own ShardedBlocks over
+// commonly visible parts.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -12,16 +12,16 @@
 namespace lft::test {
 using namespace lft::ops;
 
-/// What all of them see, and what has been asked of it.
+/// The shared state, and a record of requests.
 struct ShardPool {
   at::Device device = at::kCPU;
   std::vector<at::Tensor> parts;
   std::atomic<int64_t> reads = 0;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> filled;  // the memory of whole blocks
-  std::mutex mutex;                                               // of `filled`
+  std::mutex mutex;                                               // protects `filled`
   bool watched = false;
 
-  /// Blocks that are there now.
+  /// Blocks that are present now.
   int64_t there() {
     const std::lock_guard lock(mutex);
     std::set<const void*> alive;
@@ -57,7 +57,7 @@ class PooledMemory : public ShardMemory {
   const int64_t own_;
 };
 
-/// Blocks of one weight each, held by `holders` processes, as each of them has it.
+/// Blocks of one weight each, sharded over `holders` processes, as each of them has it.
 inline std::vector<std::vector<c10::intrusive_ptr<ShardedWeight>>> share_out(
     ShardPool& pool, const std::vector<at::Tensor>& weights_oi, BaseStorage storage,
     int64_t holders) {
@@ -77,7 +77,7 @@ inline std::vector<std::vector<c10::intrusive_ptr<ShardedWeight>>> share_out(
   return all;
 }
 
-/// Products in both directions are those of the whole weights, bit for bit, in every process.
+/// Products in both directions equal those of the whole weights, bit for bit, in every process.
 inline void expect_products_of_the_whole(at::Device device, at::ScalarType stored,
                                          BaseStorage storage, at::ScalarType compute) {
   at::manual_seed(5);

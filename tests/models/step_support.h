@@ -1,4 +1,4 @@
-// What the tests of the gradient check and of AdamW share.
+// Shared helpers of the tests of the gradient check and of AdamW.
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -25,7 +25,7 @@ inline std::vector<at::Tensor> copies(const std::vector<at::Tensor>& tensors) {
   return out;
 }
 
-/// Dense, and the same in every byte.
+/// Dense and bytewise equal.
 inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.numel() == b.numel() && a.is_contiguous() &&
          b.is_contiguous() &&

@@ -1,5 +1,5 @@
-// config.json: transformers' defaults where it is silent, old and new spellings, and every lie
-// refused by the name of its field.
+// config.json: transformers' defaults for missing fields, old and new spellings, and every wrong
+// value refused with the name of its field.
 #include "models/tiny.h"
 #include "support/llava.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 family::ModelConfig parse(const Json& json) { return llava::parse_llava(json, "config.json"); }
 
-TEST(Config, OnlyLlavaMeansThe7bModel) {  // what transformers.family::ModelConfig() holds
+TEST(Config, OnlyLlavaMeansThe7bModel) {  // the defaults of transformers.LlavaConfig()
   const family::ModelConfig c = parse({{"model_type", "llava"}});
   EXPECT_EQ(c.text.hidden, 4096);
   EXPECT_EQ(c.text.intermediate, 11008);

@@ -1,5 +1,5 @@
-// Shape slips: planted at every border of the model, each must end in one block with the module's
-// path and both shapes by name.
+// Wrong shapes planted at every module boundary: each must end in one error block with the
+// module's path and both shapes by name.
 #include <c10/util/Exception.h>
 
 #include <functional>
@@ -164,7 +164,7 @@ TEST(Dims, OpsCheckWhatTheyAreGiven) {
                "targets does not fit: k is 3, not 4");
 }
 
-/// The weight of one layer has another shape; what a border says of it.
+/// The weight of one layer has another shape; the boundary's message.
 TEST_F(Slip, AWeightOfAnotherShapeIsNamedAtTheNextBorder) {
   struct Case {
     std::string weight;
@@ -278,7 +278,7 @@ TEST_F(Slip, AWeightOfAnotherShapeIsNamedAtTheNextBorder) {
     EXPECT_PIECE(text, each.where);
     EXPECT_PIECE(text, "\n" + each.found);
     EXPECT_PIECE(text, each.expected);
-    EXPECT_EQ(text.find("mat1"), std::string::npos) << text;  // not LibTorch's words
+    EXPECT_EQ(text.find("mat1"), std::string::npos) << text;  // not LibTorch's message
   }
 }
 
@@ -335,7 +335,7 @@ TEST_F(Slip, AdaptersAndBOfTheWrongShape) {
   EXPECT_PIECE(planted("lora_B", {40, 4}), name + "\nlora_B [o=40, r=4]\nlora_B [o=48, r=4]");
 }
 
-/// LibTorch would broadcast these without a word.
+/// LibTorch would broadcast these silently.
 TEST_F(Slip, AnAdapterOfOnesOwnMayNotChangeTheShape) {
   const std::string name = "language_model.model.layers.0.self_attn.o_proj";
   const std::map<std::string, AnyAdapter::Body> bodies = {
@@ -389,7 +389,7 @@ TEST_F(Slip, OutOfMemoryStaysWhatItIs) {
   }
 }
 
-/// A recomputed block fails inside the backward pass: autograd hands the error on as it is.
+/// A recomputed block fails inside the backward pass: autograd passes the error on unchanged.
 TEST_F(Slip, InTheBackwardPassOfARecomputedBlock) {
   const std::string name = "language_model.model.layers.1.mlp.up_proj";
   int calls = 0;

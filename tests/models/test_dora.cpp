@@ -28,7 +28,7 @@ struct Reference {
     const at::Tensor directions = w + kScale * at::mm(b, a);
     return directions / directions.detach().norm(2, {1}, true) * magnitude;
   }
-  /// factors: of dropout; undefined for none. PEFT drops the input of all but the layer itself.
+  /// factors: of dropout; undefined for none. PEFT drops the input of everything but the layer.
   at::Tensor forward(const at::Tensor& factors) const {
     if (!factors.defined()) return at::linear(x, weight(), bias);
     return at::linear(x, w, bias) + at::linear(x * factors, weight() - w);

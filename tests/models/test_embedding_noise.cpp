@@ -1,5 +1,5 @@
-// NEFTune's noise by its closed form: bounds, mean and variance; the same bits for the same place
-// in the run; none in evaluation and none on images.
+// NEFTune's noise by its closed form: bounds, mean and variance; the same bits for the same
+// position in the run; none in evaluation and none on images.
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ TEST(EmbeddingNoise, IsUniformWithinTheBoundOfItsSequence) {
     const double most = 5 / std::sqrt(length * kHidden), count = kWidth * kHidden;
     const at::Tensor of_row = noise[row].to(at::kDouble);
     EXPECT_LE(of_row.abs().max().item<double>(), most);
-    EXPECT_GT(of_row.abs().max().item<double>(), 0.999 * most);  // of 32,000 draws
+    EXPECT_GT(of_row.abs().max().item<double>(), 0.999 * most);  // maximum of 32,000 draws
     // The mean of n uniform draws has deviation m / sqrt(3 n), that of their squares
     // m^2 sqrt(4 / 45 / n); five of each.
     EXPECT_LT(std::abs(of_row.mean().item<double>()), 5 * most / std::sqrt(3 * count));

@@ -8,8 +8,8 @@
 namespace lft::test::golden_test {
 namespace {
 
-// Sums of a few hundred float32 products in another order: 1e-5 leaves a factor of 20 over what is
-// seen.
+// Sums of a few hundred float32 products in another order: 1e-5 is 20 times the observed
+// error.
 constexpr double kTolerance = 1e-5;
 
 Json golden() {

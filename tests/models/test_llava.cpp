@@ -1,5 +1,5 @@
-// The joined model: names, padding, row pruning, the cache, whole training, low precision, and what
-// bad batches meet.
+// The joined model: names, padding, row pruning, the cache, full training, low precision, and
+// errors of bad batches.
 #include <ATen/core/grad_mode.h>
 
 #include <map>
@@ -38,7 +38,7 @@ void expect_same_gradients(const std::map<std::string, at::Tensor>& got,
   for (const auto& [name, gradient] : want)
     largest = std::max(largest, gradient.norm().item<double>());
   for (const auto& [name, gradient] : want) {
-    if (got.count(name) == 0) {  // plain ops make a gradient of zeros where ours makes none
+    if (got.count(name) == 0) {  // plain ops give a zero gradient where ours gives none
       EXPECT_EQ(gradient.norm().item<double>(), 0) << name;
       continue;
     }
@@ -162,7 +162,7 @@ TEST(Llava, PaddingNeverChangesAResult) {
   alone.labels_bt = batch.labels_bt.narrow(0, 1, 1).narrow(1, 0, 5);
   alone.lengths_b = batch.lengths_b.narrow(0, 1, 1);
   EXPECT_LT(max_abs_diff(model->supervised_logprobs(alone), whole.narrow(0, 3, 2)), 1e-6);
-  family::Batch other = batch;  // what the padding holds does not matter
+  family::Batch other = batch;  // the content of the padding does not matter
   other.input_ids_bt = batch.input_ids_bt.clone();
   other.input_ids_bt[1].narrow(0, 5, 4).fill_(17);
   EXPECT_TRUE(at::equal(model->supervised_logprobs(other), whole));
@@ -174,8 +174,7 @@ TEST(Llava, NoSupervisedTokenIsZeroWithoutGraph) {
   make_trainable(*model, {"all"});
   family::Batch batch = tiny_batch(config);
   batch.labels_bt.fill_(-100);
-  batch.labels_bt.select(1, 0).fill_(
-      1);  // nothing comes before a first token that could predict it
+  batch.labels_bt.select(1, 0).fill_(1);  // nothing before a first token could predict it
   const at::Tensor loss = test::loss_sum(model, batch);
   EXPECT_EQ(loss.item<float>(), 0);
   EXPECT_FALSE(loss.requires_grad());

@@ -1,4 +1,4 @@
-// Choosing layers by pattern, injecting adapters, what is trainable, and merging.
+// Selecting layers by pattern, injecting adapters, trainability, and merging.
 #include "models/lora/inject.h"
 #include "models/lora/inject_select.h"
 #include "models/lora/lora.h"
@@ -115,7 +115,7 @@ TEST_F(Lora, CopiesThatAreKeptChangeNoBitAndLieBesideEachOther) {
       of_a.push_back(site.layer->adapter()->shadows()[0]->kept(dtype));
     }
     ASSERT_EQ(of_a.size(), 4u);
-    of_a.pop_back();  // o_proj reads something else
+    of_a.pop_back();  // o_proj has another input
     EXPECT_TRUE(ops::stacked_view(of_a).defined());
   }
 }
@@ -130,7 +130,7 @@ TEST_F(Lora, AFreshAdapterChangesNothingAndIsDrawnByNameAndSeed) {
   const at::Tensor a = parameter(name).clone();
   EXPECT_EQ(a.scalar_type(), at::kFloat);
   EXPECT_LE(a.abs().max().item<float>(), 1 / std::sqrt(32.0f));
-  // Uniform in +-1 / sqrt(in) has this standard deviation; 128 draws know it to about 5 %.
+  // Uniform in +-1 / sqrt(in) has this standard deviation; 128 draws estimate it to about 5 %.
   EXPECT_NEAR(a.std().item<float>(), 1 / std::sqrt(3.0f * 32.0f), 0.02);
   inject_lora(select({"llm:q_proj"}), {.rank = 4}, 5);
   EXPECT_TRUE(at::equal(parameter(name), a)) << "whatever else is injected";

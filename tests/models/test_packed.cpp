@@ -1,4 +1,4 @@
-// Packed sequences: the same numbers as one sequence at a time, without a position of padding.
+// Packed sequences: the same numbers as one sequence at a time, without padding.
 #include <optional>
 
 #include "models/layers/recompute.h"
@@ -99,7 +99,7 @@ Pass run(bool packed, int64_t recompute_every) {
   {
     const RecomputeGuard recompute(recompute_every, /*offload=*/false);
     pass.logprobs = model->supervised_logprobs(packed ? packed_batch(padded) : padded);
-  }  // the batch is gone when blocks run again
+  }  // the batch is freed when blocks run again
   pass.logprobs.sum().backward();
   for (const Trainable& trainable : trainables) pass.gradients.push_back(trainable.tensor.grad());
   return pass;

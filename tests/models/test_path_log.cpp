@@ -1,4 +1,4 @@
-// Nodes of a graph know the module that made them.
+// Graph nodes record the module that created them.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Ranks and alphas by pattern: which layers a pattern gives others, and that these have them.
+// Ranks and alphas by pattern: which layers get other values, and that the layers have them.
 #include <ATen/ATen.h>
 
 #include "models/lora/inject_select.h"

@@ -1,5 +1,5 @@
-// PiSSA: what it begins with, against a decomposition in double, and what it is
-// saved as.
+// PiSSA: its initialisation, against a decomposition in double, and its
+// saved form.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -12,7 +12,7 @@
 namespace lft::test {
 namespace {
 
-constexpr double kUnit = 0x1p-24;  // of float32
+constexpr double kUnit = 0x1p-24;  // float32 unit roundoff
 
 class Pissa : public ::testing::Test {
  protected:

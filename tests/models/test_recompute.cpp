@@ -102,10 +102,8 @@ TEST(Recompute, AnOffloadedInputIsNotKeptBetweenThePasses) {
   for (const bool offload : {false, true}) {
     const LinearBlock block;
     const RecomputeGuard guard(1, offload);
-    const at::Tensor leaf = at::linspace(0, 1, 6 * 40)
-                                .view({6, 40})
-                                .t()
-                                .requires_grad_();  // its strides are not the usual ones
+    const at::Tensor leaf =
+        at::linspace(0, 1, 6 * 40).view({6, 40}).t().requires_grad_();  // unusual strides
     at::Tensor x = leaf * 2;
     const c10::weak_intrusive_ptr<c10::StorageImpl> storage(x.storage().getWeakStorageImpl());
     std::vector<std::vector<int64_t>> strides;
@@ -135,7 +133,7 @@ TEST(Recompute, AnOffloadedPassRunsBackOnlyOnce) {
   EXPECT_THROW(y.sum().backward(), std::exception);
 }
 
-/// Copies through pinned memory, without waiting: the device's own check.
+/// Copies through pinned memory, without blocking the host: checked on a device.
 TEST(Recompute, OffloadedFromAGpuGivesTheSameBits) {
   if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "no GPU";
   std::vector<at::Tensor> gradients;
@@ -161,7 +159,7 @@ TEST(Recompute, KeepsLessBetweenThePasses) {
                 second = run(2, at::kFloat).kept;
   EXPECT_LT(every, second);
   EXPECT_LT(second, plain);
-  EXPECT_LT(every, plain / 3);  // a block keeps its input of some twenty tensors of that size
+  EXPECT_LT(every, plain / 3);  // a block keeps its input of about twenty tensors of that size
 }
 
 TEST(Recompute, WithoutAGraphThereIsNothingToRunAgain) {

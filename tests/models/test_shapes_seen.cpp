@@ -1,4 +1,4 @@
-// The shapes that ops are given, where a GPU plans or tiles by them. Seen from LibTorch's
+// The shapes that ops receive, where a GPU plans or tiles by them. Recorded with LibTorch's
 // observers, on the CPU and without data.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -14,9 +14,9 @@
 namespace lft::test::shapes_seen_test {
 namespace {
 
-std::set<int64_t> key_lengths;  // of attention
+std::set<int64_t> key_lengths;  // key lengths of attention calls
 int64_t vocabulary = 0;
-std::vector<int64_t> rows_of_logits;  // of products with so many columns
+std::vector<int64_t> rows_of_logits;  // rows of products with this many columns
 
 std::unique_ptr<at::ObserverContext> note_shapes(const at::RecordFunction& fn) {
   const std::string op = fn.name();
@@ -72,7 +72,7 @@ TEST(MaskedTail, HasAWeightOfZero) {
   constexpr int64_t kSeen = 50, kAll = 256;
   const at::Tensor q = at::randn({2, 4, 1, 16}), k = at::randn({2, 4, kSeen, 16}),
                    v = at::randn({2, 4, kSeen, 16});
-  const at::Tensor tail = at::full({2, 4, kAll - kSeen, 16}, 1e4);  // would be seen at any weight
+  const at::Tensor tail = at::full({2, 4, kAll - kSeen, 16}, 1e4);  // would be seen for any weight
   const at::Tensor positions = at::arange(kAll), mask = (positions < kSeen).view({1, 1, 1, kAll});
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
     const auto typed = [type](const at::Tensor& x) { return x.to(type); };
@@ -82,7 +82,7 @@ TEST(MaskedTail, HasAWeightOfZero) {
                                      at::cat({typed(v), typed(tail)}, 2), mask, false)
                                .to(at::kFloat);
     // A mean of 50 values in another order: 50 roundings of float32, and one of the result's type
-    // where the two straddle a step.
+    // if the two are on different sides of a step.
     const double rounding = type == at::kFloat ? 0 : type == at::kBFloat16 ? 0x1p-8 : 0x1p-11;
     EXPECT_LE(max_abs_diff(got, want), v.abs().max().item<double>() * (kSeen * 0x1p-24 + rounding))
         << c10::toString(type);

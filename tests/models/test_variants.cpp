@@ -1,4 +1,4 @@
-// Every registered variant against its own declaration.
+// Every registered variant against its declaration.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -32,7 +32,7 @@ TEST_P(Variants, AnAdapterHasTheDeclaredTensors) {
     ASSERT_NE(parameter, nullptr) << tensor.name;
     EXPECT_EQ(parameter->sizes(), at::IntArrayRef(tensor.shape(9, 12, 3))) << tensor.name;
     EXPECT_EQ(parameter->scalar_type(), at::kFloat) << tensor.name;
-    std::string parameter_name = tensor.stored;  // which no name of a parameter with a dot can be
+    std::string parameter_name = tensor.stored;  // parameter names contain no dots
     std::replace(parameter_name.begin(), parameter_name.end(), '.', '_');
     EXPECT_TRUE(parameter_name.starts_with(tensor.name)) << tensor.name;
   }
@@ -47,7 +47,7 @@ TEST_P(Variants, AFreshAdapterChangesNothing) {
             32 * 0x1p-24 * before.abs().max().item<double>());
 }
 
-/// The two merges: of a model in memory, and of what is saved with the weight of the files.
+/// The two merges: of a model in memory, and of a saved adapter with the weight from the files.
 TEST_P(Variants, WhatIsSavedMergesAsTheModelDoes) {
   const at::NoGradGuard no_grad;
   const at::Tensor weight = layer_->weight.clone();

@@ -1,5 +1,5 @@
 // Tiny LLaVA models whose weights are a hash of name and index, as
-// tests/goldens/models/make_llava.py makes them. No files but the golden.
+// in tests/goldens/models/make_llava.py. The only file is the golden.
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -56,7 +56,7 @@ inline Model make_llava(const family::ModelConfig& config, at::ScalarType dtype 
   return model;
 }
 
-/// What the golden's adapters hold, whatever inject_lora drew.
+/// The values of the golden's adapters, overwriting inject_lora's random ones.
 inline void fill_adapters(Model& model) {
   const at::NoGradGuard no_grad;
   for (auto& item : model->named_parameters()) {

@@ -1,4 +1,4 @@
-// What the tests of AdamW with moments of either kind share. Tensor: AdamWTensor or AdamW8Tensor.
+// Shared helpers of both AdamW tests. Tensor: AdamWTensor or AdamW8Tensor.
 #pragma once
 #include <initializer_list>
 #include <vector>

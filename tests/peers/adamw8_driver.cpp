@@ -1,7 +1,7 @@
-// Drives the real 8-bit AdamW for test_adamw8.py: adamw8_driver IN OUT. IN holds for each case K:
-// param.K, grad.K, rates.K (float32: lr, beta1, beta2, eps, weight_decay, t, which float32 holds
-// exactly or the case is another one) and, for t > 1, the state before: exp_avg.K, exp_avg_sq.K
-// (uint8), exp_avg_absmax.K, exp_avg_sq_absmax.K. OUT gets param.K and the state after that one
+// Drives the real 8-bit AdamW for test_adamw8.py: adamw8_driver IN OUT. IN contains per case K:
+// param.K, grad.K, rates.K (float32: lr, beta1, beta2, eps, weight_decay, t, which must be exact in
+// float32) and, for t > 1, the state before: exp_avg.K, exp_avg_sq.K
+// (uint8), exp_avg_absmax.K, exp_avg_sq_absmax.K. OUT receives param.K and the state after that one
 // update, and values.signed, values.unsigned.
 #include <ATen/Functions.h>
 

@@ -1,4 +1,4 @@
-"""What the tests share: rows over the photographs, adapters, and training runs."""
+"""Shared test cases: rows over the photographs, adapters, and training runs."""
 
 
 def row(name, turns, image=None):
@@ -185,7 +185,7 @@ CASES = {
             clip_grad_norm=0.5,
         ),
     ),
-    # One row a step: a text row reaches neither projector nor vision tower,
+    # One row per step: a text row reaches neither projector nor vision tower,
     # and no row the last vision layer.
     "whole_model_row_by_row": dict(
         checkpoint="gqa_tied",
@@ -212,7 +212,7 @@ def variant_of(options):
 
 
 def make_recipe(case, out, model_dir, adapter, images, rows):
-    """The recipe of a case, whose rows are its held-out rows too where it has any."""
+    """The recipe of a case; its rows are also its held-out rows, if it has any."""
     recipe = dict(
         version=1,
         output_dir=str(out),

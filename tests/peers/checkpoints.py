@@ -1,7 +1,7 @@
-"""Tiny random LLaVA checkpoints on disk, one for each corner of architecture and file layout,
+"""Tiny random LLaVA checkpoints on disk, one for each corner case of architecture and file layout,
 with real tokenizers and processors.
 
-Seeded. Weights are scaled so that logits spread over a few nats: a wrong layer shows at once.
+Seeded. Weights are scaled so that logits spread over a few nats: a wrong layer is visible at once.
 """
 
 import copy
@@ -45,7 +45,7 @@ www.example.org 3.14159, 100% (ok) #1 a_b-c"""
 # Every config key that is not at transformers' default, for each checkpoint.
 # "layout" and below are about files, not about maths.
 SPECS = {
-    # Silent where it can be: the reader's defaults decide. MHA, quick_gelu, old spelling
+    # As many keys omitted as possible: the reader's defaults apply. MHA, quick_gelu, old spelling
     # of everything, SentencePiece-style normaliser.
     "plain": dict(
         text=dict(
@@ -192,7 +192,7 @@ SPECS = {
         prefix="normalizer",
         tokenizer_class="LlamaTokenizer",
     ),
-    # The tokenizer is a SentencePiece model with a tokenizer.json beside it, as LLaVA-1.5's.
+    # The tokenizer is a SentencePiece model with a tokenizer.json next to it, as LLaVA-1.5's.
     "sentencepiece": dict(
         text=dict(
             hidden_size=48,
@@ -215,7 +215,7 @@ SPECS = {
     ),
 }
 
-# 126 MB in BF16, half of it embeddings and LM head: for what is measured, not compared.
+# 126 MB in BF16, half of it embeddings and LM head: for measurements, not comparisons.
 # Not among SPECS.
 LARGE = {
     "cpu63m": dict(
@@ -244,7 +244,7 @@ LARGE = {
 
 def train_bpe():
     """Vocabulary and merges of a Llama-style BPE: <unk> <s> </s>, 256 bytes, letters, words;
-    and runs of spaces, as Llama has them."""
+    and runs of spaces, as in Llama."""
     special = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)]
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
@@ -341,7 +341,7 @@ def write_tokenizer(path, spec):
 
 def write_processor(path, spec):
     """preprocessor_config.json and processor_config.json;
-    in the new layout the former lies in the latter."""
+    in the new layout the former is inside the latter."""
     size, patch = spec["vision"]["image_size"], spec["vision"]["patch_size"]
     CLIPImageProcessor(
         size={"shortest_edge": size},
@@ -374,11 +374,11 @@ def write_processor(path, spec):
 
 
 def random_weights(model, seed, image_token):
-    """Unit-variance activations all the way down: norms near 1, matrices at 1/sqrt(fan in),
+    """Unit-variance activations at every depth: norms near 1, matrices at 1/sqrt(fan in),
     logits with a deviation near 2.
 
-    </s> is likely enough to end some answers; <image>, <pad> and the rows behind them
-    are never the likeliest.
+    </s> is likely enough to end some answers; <image>, <pad> and the rows after them
+    are never the most likely.
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -396,7 +396,7 @@ def random_weights(model, seed, image_token):
         for head in {model.lm_head.weight, model.get_input_embeddings().weight}:
             head[image_token:] = 0
         model.lm_head.weight[2] *= 1.6
-        if model.config.tie_word_embeddings:  # else a token would always predict itself
+        if model.config.tie_word_embeddings:  # otherwise a token would always predict itself
             model.lm_head.weight *= 0.25
             model.model.language_model.norm.weight *= 4
 
@@ -414,8 +414,8 @@ def old_name(name):
 
 
 def old_config(config, spec, vocab):
-    """config.json as transformers 4 wrote it;
-    with `silent`, without any key whose default would do."""
+    """config.json as written by transformers 4;
+    with `silent`, without any key whose default is correct."""
     text = dict(spec["text"], model_type="llama", vocab_size=vocab)
     rope = text.pop("rope_parameters", None)
     if rope is not None:

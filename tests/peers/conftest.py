@@ -1,4 +1,4 @@
-"""Fixtures: photographs, checkpoints, adapters and training runs, each made once a session.
+"""Fixtures: photographs, checkpoints, adapters and training runs, each created once per session.
 LFT_BIN names the binary."""
 
 import functools
@@ -25,7 +25,7 @@ logging.disable_progress_bar()
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory):
-    """Photographs from scikit-image and scikit-learn as they are, and odd cuts of them."""
+    """Photographs from scikit-image and scikit-learn, unchanged and in odd crops."""
     root = tmp_path_factory.mktemp("images")
     photos = pathlib.Path(skimage.__file__).parent / "data"
     for name in ["chelsea.png", "coffee.png", "rocket.jpg", "logo.png", "moon.png", "page.png"]:
@@ -46,7 +46,7 @@ def images(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory):
-    """name -> directory of a random checkpoint, built once a session."""
+    """name -> directory of a random checkpoint, built once per session."""
     return functools.cache(
         lambda name: checkpoints.build(name, tmp_path_factory.mktemp("models") / name)
     )
@@ -54,14 +54,14 @@ def model_dir(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def peer(model_dir):
-    """name -> the checkpoint in transformers, loaded once a session (never modified)."""
+    """name -> the checkpoint in transformers, loaded once per session (never modified)."""
     return functools.cache(lambda name: reference.Peer(model_dir(name)))
 
 
 @pytest.fixture(scope="session")
 def peft_adapter(model_dir, tmp_path_factory):
     """(checkpoint, adapter name) -> directory of a PEFT adapter with random A and B
-    (and a moved projector where it is saved)."""
+    (and a changed projector if it is saved)."""
     built = {}
 
     def get(checkpoint, name):
@@ -100,7 +100,7 @@ def rows_file(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained(model_dir, peft_adapter, images, rows_file, tmp_path_factory):
-    """case -> output directory of the lft run, trained once a session."""
+    """case -> output directory of the lft run, trained once per session."""
     done = {}
 
     def get(name):

@@ -1,4 +1,4 @@
-// What the programs of this folder that go from one safetensors file to another have in common.
+// Shared code of this folder's programs that convert one safetensors file to another.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -13,7 +13,7 @@ namespace lft::test {
 
 using Tensors = std::map<std::string, at::Tensor>;
 
-/// `main` of a program that is called with IN and OUT: OUT gets what drive(tensors of IN) returns.
+/// `main` of a program called with IN and OUT: OUT receives the result of drive(tensors of IN).
 template <class Drive>
 int drive_files(int count, char** arguments, const Drive& drive) {
   if (count != 3) {

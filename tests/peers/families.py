@@ -1,5 +1,5 @@
-"""Tiny random checkpoints of the families beside LLaVA-1.5, with tokenizers and processors of the
-published ones' form (family_specs.py, family_tokenizers.py, family_processors.py)."""
+"""Tiny random checkpoints of the families other than LLaVA-1.5, with tokenizers and processors in
+the published form (family_specs.py, family_tokenizers.py, family_processors.py)."""
 
 import copy
 import json
@@ -170,8 +170,8 @@ CLASSES = dict(
 
 
 def random_weights(model, seed):
-    """Unit-variance activations all the way down, as checkpoints.random_weights has them;
-    special tokens are never the likeliest but for the one that ends answers."""
+    """Unit-variance activations at every depth, as in checkpoints.random_weights;
+    special tokens are never the most likely, except the one that ends answers."""
     generator = torch.Generator().manual_seed(seed)
     zero_centred = {
         id(module.weight) for module in model.modules() if isinstance(module, Gemma3RMSNorm)

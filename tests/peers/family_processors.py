@@ -1,4 +1,4 @@
-"""Chat templates of the published ones' form, and processors beside the tokenizers."""
+"""Chat templates in the published form, and processors for the tokenizers."""
 
 from transformers import (
     AutoTokenizer,
@@ -89,8 +89,8 @@ GEMMA_TEMPLATE = (
     "    {{'<start_of_turn>model\n'}}\n"
     "{%- endif -%}\n"
 )
-# As the llava-hf checkpoints have them: the images first, then the texts.
-# IN_PLACE keeps each image where it stands.
+# As in the llava-hf checkpoints: the images first, then the texts.
+# IN_PLACE keeps each image at its position.
 VICUNA_TEMPLATE = (
     "{% for message in messages %}{% if message['role'] != 'system' %}"
     "{{ message['role'].upper() + ': ' }}{% endif %}"
@@ -130,7 +130,7 @@ TEMPLATES = dict(
 
 
 def template_of(spec):
-    """The chat template that such a checkpoint is published with."""
+    """The chat template published with such a checkpoint."""
     if spec["family"] not in WIDE:
         return TEMPLATES[spec["family"]]
     return dict(llama=VICUNA_TEMPLATE, mistral=MISTRAL_TEMPLATE, qwen2=ONEVISION_TEMPLATE)[
@@ -139,8 +139,8 @@ def template_of(spec):
 
 
 def write_wide_processor(path, spec):
-    """The processor of a LLaVA of another tower or decoder,
-    whose tokenizer lies in `path` already."""
+    """The processor of a LLaVA with another tower or decoder,
+    whose tokenizer is already in `path`."""
     tokenizer = AutoTokenizer.from_pretrained(path)
     tokenizer.chat_template = template_of(spec)
     side, patch = spec["vision"]["image_size"], spec["vision"]["patch_size"]
@@ -207,7 +207,7 @@ def write_gemma_processor(path, spec, tokenizer):
 
 
 def write_processor(path, spec, tokenizer):
-    """Tokenizer and image processor files as save_pretrained writes them."""
+    """Tokenizer and image processor files as written by save_pretrained."""
     smol = spec["family"] in ("smolvlm", "idefics3")
     end = "<end_of_utterance>" if smol else "<|im_end|>"
     fast = PreTrainedTokenizerFast(

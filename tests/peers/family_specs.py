@@ -1,4 +1,4 @@
-"""What the checkpoints of families.py are: the sizes of their layers, and how their files are."""
+"""Specifications of the checkpoints of families.py: the sizes of their layers, and their files."""
 
 import torch
 
@@ -200,7 +200,7 @@ SPECS = {
         shards=True,
         longest=168,
     ),
-    # Windows far shorter than the texts, and than an image.
+    # Windows much shorter than the texts and than an image.
     "gemma_gqa": dict(
         family="gemma3",
         text=dict(

@@ -136,7 +136,7 @@ WIDE_SPECS = {
         canvases=[[42, 84], [84, 42], [84, 84], [126, 42]],
         shards=True,
     ),
-    # Photographs of three tiles to a side: the features are shrunk.
+    # Photographs of three tiles per side: the features are downscaled.
     "onevision": dict(
         family="llava_onevision",
         decoder="qwen2",

@@ -1,4 +1,4 @@
-"""Tokenizers of the published ones' form, trained on a few sentences."""
+"""Tokenizers in the published form, trained on a few sentences."""
 
 import json
 
@@ -56,7 +56,7 @@ SMOL_TOKENS = [
 
 def train_byte_bpe(special, split):
     """A byte-level BPE with the pre-tokenizers `split`; special tokens after the vocabulary,
-    as the published ones have them."""
+    as in the published ones."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(split)
     tokenizer.decoder = decoders.ByteLevel()
@@ -95,8 +95,8 @@ def smol_tokenizer():
 
 
 def train_gemma_sentencepiece(path):
-    """As Gemma's is made: writes tokenizer.model, whose turns and runs are symbols of their own;
-    vocabulary and merges as transformers converts them."""
+    """Built like Gemma's: writes tokenizer.model, whose turns and runs are separate symbols;
+    returns vocabulary and merges as converted by transformers."""
     import sentencepiece
     from transformers.convert_slow_tokenizer import generate_merges
 
@@ -150,8 +150,8 @@ def train_gemma_bpe():
 
 
 def gemma_tokenizer(path, spec):
-    """As Gemma's: bytes for what it does not know, no prefix, runs of newlines and spaces as tokens
-    of their own; the image's token last."""
+    """Like Gemma's: byte fallback, no prefix, runs of newlines and spaces as separate
+    tokens; the image token last."""
     vocab, merges = (
         train_gemma_sentencepiece(path) if spec.get("sentencepiece") else train_gemma_bpe()
     )

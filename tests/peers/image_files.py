@@ -1,5 +1,5 @@
-"""Image files with what cameras, editors and old programs write: orientations in every place and
-type, bitmaps of every header, transparency. Written by hand where PIL writes no such file."""
+"""Image files as written by cameras, editors and old programs: orientations in every place and
+type, bitmaps of every header, transparency. Written by hand where PIL cannot write them."""
 
 import io
 import struct
@@ -20,7 +20,7 @@ def noise(width, height, channels=3):
 
 
 def exif(value, kind="SHORT", order="<", more=b""):
-    """An EXIF block with the orientation alone, stored as `kind`."""
+    """An EXIF block containing only the orientation, stored as `kind`."""
     number, form = {
         "BYTE": (1, "B"),
         "ASCII": (2, None),
@@ -48,7 +48,7 @@ def chunk(kind, data):
 
 
 def png(pixels, before=b"", after=b"", depth=8, colour=2):
-    """The chunks `before` and `after` the pixels, which are bytes a row of 8 or 16 bits."""
+    """The chunks `before` and `after` the pixels, which are bytes of a row of 8 or 16 bits."""
     height, width = pixels.shape[:2]
     rows = b"".join(b"\0" + row.tobytes() for row in pixels)
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
@@ -76,7 +76,7 @@ def itxt(keyword, text, compressed=False):
 
 
 def carriers(value):
-    """name -> a chunk that says the orientation, or seems to."""
+    """name -> a chunk that contains the orientation, or seems to."""
     block = b"Exif\0\0" + exif(value)
     raw, key, xmp = raw_profile(block), b"Raw profile type exif", b"XML:com.adobe.xmp"
     text, element = XMP.format(value).encode(), XMP_ELEMENT.format(value).encode()
@@ -99,7 +99,7 @@ def carriers(value):
 
 
 def turned_pngs():
-    """Orientations before and after the pixels, within 64 KiB of the beginning and beyond."""
+    """Orientations before and after the pixels, within 64 KiB of the beginning and later."""
     small, large = noise(13, 9), noise(230, 120)
     long_text = chunk(b"tEXt", b"parameters\0" + b"a prompt, " * 7000)
     made = {}
@@ -175,7 +175,7 @@ def bitmap(
     masks=(),
     top_down=False,
 ):
-    """`palette` of (red, green, blue); `offset` of the pixels, else where they are."""
+    """`palette` of (red, green, blue); `offset` of the pixels, by default their actual one."""
     rng = numpy.random.default_rng(bits * 100 + header)
     pixels = rng.integers(0, 256, ((width * bits + 31) // 32 * 4) * height, numpy.uint8).tobytes()
     entry = 3 if header == 12 else 4
@@ -234,7 +234,7 @@ def bitmaps():
 
 
 def transparent_images():
-    """Black on a clear ground, and every alpha, in each form that has one."""
+    """Black on a transparent background, and every alpha, in each form that has one."""
     rgba = noise(16, 16, 4)
     rgba[..., 3] = numpy.arange(256, dtype=numpy.uint8).reshape(16, 16)
     image, made = Image.fromarray(rgba), {}

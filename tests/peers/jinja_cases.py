@@ -1,5 +1,5 @@
-"""Expressions and snippets for the renderer of chat templates, by kind. What each of them becomes
-is asked of jinja2 when the tests run."""
+"""Expressions and snippets for the renderer of chat templates, by kind. The expected results come
+from jinja2 when the tests run."""
 
 CONTEXT = dict(
     n=3,
@@ -727,7 +727,7 @@ CASES = dict(
     ],
 )
 
-# What a chat template hardly has. The renderer either does as jinja2 or refuses it by this name.
+# Features that chat templates rarely use. The renderer either agrees with jinja2 or refuses them.
 BY_NAME = dict(
     striptags="{{ html | striptags }}",
     wordwrap="{{ 'foo bar baz qux' | wordwrap(8) }}",
@@ -758,7 +758,7 @@ BY_NAME = dict(
     autoescape="{% autoescape false %}{{ html }}{% endautoescape %}",
 )
 
-# Snippets under other options than those of transformers.
+# Snippets under options other than those of transformers.
 PLAIN = dict(trim_blocks=False, lstrip_blocks=False)
 OPTIONS = dict(
     neither=PLAIN,

@@ -1,4 +1,4 @@
-"""Conversations that whole chat templates are rendered with: the names that transformers passes."""
+"""Conversations for rendering whole chat templates: the names that transformers passes."""
 
 import copy
 
@@ -55,7 +55,7 @@ def text(words):
 
 
 def call(name, arguments, number=0):
-    # Nine letters and digits, as Mistral's templates ask for.
+    # Nine letters and digits, as required by Mistral's templates.
     function = {"name": name, "arguments": arguments}
     return {"id": f"call{number:05}", "type": "function", "function": function}
 
@@ -180,6 +180,6 @@ CONVERSATIONS = dict(
 
 
 def values_of(name, prompt):
-    """What transformers passes to a template for such a conversation."""
+    """The values that transformers passes to a template for such a conversation."""
     values = dict(tools=None, documents=None, add_generation_prompt=prompt, **TOKENS)
     return copy.deepcopy(dict(values, **CONVERSATIONS[name]))

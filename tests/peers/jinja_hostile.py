@@ -1,5 +1,5 @@
-"""Templates that would take a renderer's time or memory, or its stack: each has to be refused.
-jinja2 itself falls for most of them."""
+"""Templates that would exhaust a renderer's time, memory or stack: each must be refused.
+jinja2 itself does not refuse most of them."""
 
 DOUBLE = (
     "{% set ns = namespace(x=START) %}{% for i in range(64) %}{% set ns.x = MORE %}{% endfor %}"

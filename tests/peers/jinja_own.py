@@ -1,5 +1,5 @@
-"""A plugin for pytest under which jinja2's own tests ask jinja_render for what they render
-(test_jinja_own.py starts it). LFT_JINJA_OUTCOMES names the file that it writes: a JSON object,
+"""A pytest plugin under which jinja2's own tests use jinja_render for rendering
+(test_jinja_own.py starts it). LFT_JINJA_OUTCOMES names its output file: a JSON object,
 test -> [outcome, reason]."""
 
 import json
@@ -15,7 +15,7 @@ from jinja_peer import Outcome, Renderer, reference
 
 Plain = jinja2.Environment
 DEFAULT = Plain()
-# The options of an environment that the renderer has; every other one keeps its default.
+# The environment options that the renderer supports; all others keep their defaults.
 OPTIONS = ["trim_blocks", "lstrip_blocks", "keep_trailing_newline"]
 OTHERS = [
     "block_start_string",
@@ -33,9 +33,9 @@ OTHERS = [
     "is_async",
     "loader",
 ]
-# What no chat template can use: other templates, and what changes with the run.
+# Features that no chat template can use: other templates, and values that change between runs.
 ELSEWHERE = r"\{%[-+]?\s*(include|import|from|extends|block|autoescape|trans|do|debug)\b"
-# What the renderer refuses by its name, and this name.
+# Features that the renderer refuses by name, and this name.
 BY_NAME = r"\b(striptags|wordwrap|xmlattr|urlize|random|lipsum|pprint)\b"
 WIDE = "more than 64 bits"
 
@@ -49,7 +49,7 @@ def not_applicable(reason):
 
 
 def jsonable(environment, source, values):
-    """The values that a template names, as JSON has them: a tuple is a list, an object a dict."""
+    """The values that a template uses, converted to JSON: a tuple is a list, an object a dict."""
 
     def plain(value):
         if isinstance(value, dict) and all(type(key) is str for key in value):
@@ -67,7 +67,7 @@ def jsonable(environment, source, values):
 
 
 class Template:
-    """A template that jinja2 has compiled and jinja_render renders."""
+    """A template compiled by jinja2 and rendered by jinja_render."""
 
     def __init__(self, environment, template, source):
         self.environment, self.template, self.source = environment, template, source
@@ -79,7 +79,7 @@ class Template:
     def plain(self, values):
         try:
             return Outcome(text=self.template.render(**values)), None
-        except Exception as error:  # any: the test expects one of its own
+        except Exception as error:  # any: the test expects a specific one
             return Outcome(refusal=str(error)), error
 
     def render(self, *arguments, **more):
@@ -105,7 +105,7 @@ class Template:
 
 
 class Environment(Plain):
-    """An environment whose templates are rendered by jinja_render, where it has its options."""
+    """An environment whose templates are rendered by jinja_render, if it supports its options."""
 
     def from_string(self, source, globals=None, template_class=None):
         try:

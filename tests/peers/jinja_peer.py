@@ -1,4 +1,4 @@
-"""The renderer of chat templates (tests/jinja_render of the build folder, LFT_BUILD names it), and
+"""The renderer of chat templates (tests/jinja_render of the build folder, set by LFT_BUILD), and
 transformers' renderer as its reference."""
 
 import contextlib
@@ -16,22 +16,22 @@ from tools import ROOT
 
 PROGRAM = pathlib.Path(os.environ.get("LFT_BUILD", ROOT / "build")) / "tests/jinja_render"
 DATE = "2024-07-26"
-TIMEOUT = 240  # seconds for one answer, on a machine that others use too
+TIMEOUT = 240  # seconds for one answer, on a shared machine
 DEFAULTS = dict(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False)
 
 
 @dataclasses.dataclass
 class Outcome:
-    """What became of a template: a text, or the words of a refusal."""
+    """The result of a template: a text, or the message of a refusal."""
 
     text: str | None = None
     refusal: str | None = None
-    raised: bool = False  # by raise_exception
+    raised: bool = False  # whether raise_exception was called
     generation: list = dataclasses.field(default_factory=list)  # byte offsets
     runs: list = dataclasses.field(default_factory=list)
 
     def same(self, other):
-        """Equal texts with equal spans, or two refusals, which have each its own words."""
+        """Equal texts with equal spans, or two refusals, whose messages may differ."""
         if self.text is None or other.text is None:
             return self.text is None and other.text is None and self.raised == other.raised
         return (self.text, self.generation) == (other.text, other.generation)
@@ -60,7 +60,7 @@ def read_answer(line):
 
 
 class Renderer:
-    """One process of jinja_render, asked line by line; one that died is started again."""
+    """One process of jinja_render, queried line by line; restarted if it dies."""
 
     def __init__(self):
         self.process = None
@@ -94,7 +94,7 @@ class Renderer:
 
 
 def reference(template, values=None, options=None, date=DATE):
-    """The same by the environment in which transformers renders."""
+    """The same with the environment in which transformers renders."""
     values = values or {}
     try:
         compiled = _compile_jinja_template(template)
@@ -112,7 +112,7 @@ def reference(template, values=None, options=None, date=DATE):
                 for block in compiled.generate(**values):
                     blocks.append(block)
             text = "".join(blocks)
-    except Exception as error:  # a template may raise anything: each is a refusal
+    except Exception as error:  # a template may raise anything: each exception is a refusal
         raised = type(error).__name__ == "TemplateError"
         return Outcome(refusal=f"{type(error).__name__}: {error}", raised=raised)
     size = [len(text[:end].encode("utf-8", "surrogatepass")) for span in spans for end in span]
@@ -120,7 +120,7 @@ def reference(template, values=None, options=None, date=DATE):
 
 
 def difference(renderer, template, values=None, options=None):
-    """What the renderer does otherwise than the reference, as a text; empty where nothing."""
+    """Differences between the renderer and the reference, as a text; empty if there are none."""
     want = reference(template, values, options)
     found = renderer.render(template, values, options)
     if want.same(found):

@@ -1,7 +1,7 @@
-"""Published chat templates, read where scripts/setup --peers and pip have put them; none is copied
-into this repository.
+"""Published chat templates, read from where scripts/setup --peers and pip installed them; none is
+copied into this repository.
 
-  .deps/venv/bin/python tests/peers/jinja_published.py     counts what they are made of
+  .deps/venv/bin/python tests/peers/jinja_published.py     counts the features that they use
 """
 
 import collections
@@ -49,7 +49,7 @@ FAMILIES = dict(
 
 
 def all_templates():
-    """Yields name, text; a text may come under several names."""
+    """Yields name, text; a text may occur under several names."""
     for path in sorted((FILES / "trl/chat_templates").glob("*.jinja")):
         yield f"trl/{path.stem}", path.read_text(encoding="utf-8")
     for path in sorted((FILES / "axolotl/utils/chat_templates/templates").glob("*.jinja")):
@@ -67,7 +67,7 @@ def all_templates():
 
 @functools.cache
 def templates():
-    """name -> text, each text once; those that FAMILIES names stay whatever else equals them."""
+    """name -> text, each text once; those named in FAMILIES are kept even if others are equal."""
     named, found, seen = set(FAMILIES.values()), {}, set()
     for name, text in sorted(all_templates(), key=lambda item: item[0] not in named):
         if text not in seen or name in named:
@@ -77,7 +77,7 @@ def templates():
 
 
 def parts(text):
-    """Yields what a template is made of: (kind, name) a use."""
+    """Yields the features of a template: (kind, name) per use."""
     tree = _compile_jinja_template(text).environment.parse(text)
     called = {id(call.node) for call in tree.find_all(nodes.Call)}
     for node in tree.find_all(nodes.Node):
@@ -104,7 +104,7 @@ def parts(text):
 
 
 def summary():
-    """What the templates are made of: uses, and templates that have one."""
+    """The features of the templates: uses, and number of templates with one."""
     uses, holders = collections.Counter(), collections.Counter()
     for text in templates().values():
         found = collections.Counter(parts(text))

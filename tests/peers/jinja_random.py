@@ -1,5 +1,5 @@
-"""Random expressions and templates from a small grammar, with a fixed seed, for what nobody thinks
-of: operators on odd operands, chains of filters, white space between nested blocks."""
+"""Random expressions and templates from a small grammar, with a fixed seed, for unexpected
+cases: operators on odd operands, chains of filters, white space between nested blocks."""
 
 import random
 
@@ -50,7 +50,7 @@ class Grammar:
         if chance < 0.76:
             return f"{self.wrapped(one)}.{pick(METHODS)}"
         if chance < 0.84:
-            index = self.subscript()  # jinja2 slices a number that is written out when it compiles
+            index = self.subscript()  # jinja2 slices a literal number at compile time
             one = self.random.choice(NAMES.split()) if ":" in index else self.wrapped(one)
             return f"{one}[{index}]"
         if chance < 0.88:

@@ -1,4 +1,4 @@
-"""Whole chat templates in the manner of published ones, written for these tests."""
+"""Whole chat templates in the style of published ones, written for these tests."""
 
 CHATML = """\
 {% for message in messages %}
@@ -816,7 +816,7 @@ WHOLE_GENERATION = """\
 
 
 def wrapped(begin, middle, end):
-    """A template of one form, with such marks around role and words."""
+    """A template of one form, with these marks around role and words."""
     return (
         "{% for message in messages %}{{ '"
         + begin
@@ -833,7 +833,7 @@ def wrapped(begin, middle, end):
 
 
 def parts_in_place(image, newline, last):
-    """A template that leaves the images in their places, and marks the answers."""
+    """A template that keeps the images at their positions and marks the answers."""
     return (
         "{%- for m in messages %}{{ '[' ~ m.role ~ ']' }}"
         "{%- if m.role == 'assistant' %}{% generation %}{% endgeneration %}{%- endif %}"

@@ -1,4 +1,4 @@
-"""llama.cpp, by the xllamacpp wheel: a model of GGUF files behind its own server,
+"""llama.cpp, through the xllamacpp wheel: a model of GGUF files behind its own server,
 in this process."""
 
 import base64
@@ -52,12 +52,12 @@ class Llama:
         return self.post("/tokenize", content=text, add_special=True, parse_special=True)["tokens"]
 
     def next_logprobs(self, prompt, image=None, count=64):
-        """{id: logprob} of the likeliest next tokens;
-        an image, as PNG, stands where the prompt has the marker."""
+        """{id: logprob} of the most likely next tokens;
+        an image, as PNG, replaces the marker in the prompt."""
         if image is not None:
             prompt = dict(prompt_string=prompt, multimodal_data=[base64.b64encode(image).decode()])
-        # The scores are those before the bias. It sees to it that a letter is drawn:
-        # half a character has none, nor the end.
+        # The scores are those before the bias. The bias makes it generate a letter:
+        # half a character has no score, nor does the end.
         bias = [[self.letter, 1000]]
         answer = self.post(
             "/completion",

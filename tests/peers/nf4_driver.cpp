@@ -1,5 +1,5 @@
 // Drives NF4 storage for test_nf4.py: nf4_driver IN OUT. IN: float32 [o, i] tensors by key; OUT for
-// each K: codes.K, scale_codes.K, scale_absmax.K, scale_offset.K, and what they stand for as
+// each K: codes.K, scale_codes.K, scale_absmax.K, scale_offset.K, and the dequantised weight as
 // float32.K and bfloat16.K.
 #include <ATen/Functions.h>
 

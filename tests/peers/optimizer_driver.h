@@ -1,4 +1,4 @@
-// What the programs that drive optimizers have in common: cases K of IN with rates.K and param.K.
+// Shared code of the optimizer drivers: cases K of IN with rates.K and param.K.
 #pragma once
 #include <torch/csrc/autograd/variable.h>
 
@@ -13,10 +13,10 @@ namespace lft::test {
 struct OptimizerCase {
   std::string key;
   const float* rates;
-  at::Tensor param;  // a copy, which the optimizer trains
+  at::Tensor param;  // a copy, trained by the optimizer
   train::Optimizer optimizer;
 
-  /// With the gradient that the parameter has; its norm is clipped to `most` unless that is 0.
+  /// With the parameter's gradient; its norm is clipped to `most` unless that is 0.
   void update(double most) {
     const ops::GradVerdict verdict = ops::check_gradients(optimizer.gradients(), 1, most, {});
     optimizer.step(1, verdict);
@@ -24,8 +24,8 @@ struct OptimizerCase {
   }
 };
 
-/// OUT, to which drive(case, in, out) adds what belongs to a case. Its optimizer has the rule that
-/// rule(key, options) makes.
+/// OUT, to which drive(case, in, out) adds the values of a case. Its optimizer has the rule that
+/// rule(key, options) returns.
 template <class Rule, class Drive>
 Tensors drive_cases(const Tensors& in, const Rule& rule, const Drive& drive) {
   Tensors out;

@@ -1,4 +1,4 @@
-"""Thirty photographs of scikit-image's and scikit-learn's wheels, made small, with captions."""
+"""Thirty photographs from scikit-image's and scikit-learn's wheels, downscaled, with captions."""
 
 import pathlib
 
@@ -12,7 +12,7 @@ FOLDERS = [
     pathlib.Path(skimage.__file__).parent / "data",
     pathlib.Path(sklearn.__file__).parent / "datasets/images",
 ]
-# A file, the part of it that is shown (none: all of it) and what it shows.
+# A file, the shown part of it (none: all of it) and its content.
 TRAINED = [
     ("astronaut.png", None, "A smiling astronaut in an orange suit in front of a flag."),
     ("astronaut.png", (300, 330, 512, 512), "A black and white astronaut's helmet."),

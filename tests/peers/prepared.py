@@ -1,4 +1,4 @@
-"""Prepared data of version 2, read as src/data/prepared.h and what it names describe it,
+"""Prepared data of version 2, read according to src/data/prepared.h and the files it names,
 without lft."""
 
 import collections
@@ -25,8 +25,8 @@ def records(folder, kind, count):
 
 
 def unpack(packed, tiles, height, width):
-    """zlib, then LOCO-I's median undone for all planes at once,
-    then green given back to red and blue."""
+    """zlib, then LOCO-I's median prediction inverted for all planes at once,
+    then green added back to red and blue."""
     planes = (
         np.frombuffer(zlib.decompress(packed), np.uint8)
         .reshape(3 * tiles, height, width)

@@ -1,4 +1,4 @@
-"""The PyTorch side, against transformers, PEFT and PIL alone: prompts, labels, pixels,
+"""The PyTorch side, built only on transformers, PEFT and PIL: prompts, labels, pixels,
 log-probabilities, decoding, the training loop."""
 
 import math
@@ -56,8 +56,8 @@ def expand_to_square(image, mean):
 
 
 class Peer:
-    """A checkpoint as transformers sees it, stored in `dtype`; with `adapter`,
-    as PEFT sees it (the adapter in float32)."""
+    """A checkpoint loaded in transformers, stored in `dtype`; with `adapter`,
+    loaded in PEFT (the adapter in float32)."""
 
     def __init__(self, path, adapter=None, trainable=False, dtype=torch.float32):
         self.path = pathlib.Path(path)
@@ -110,7 +110,7 @@ class Peer:
         return [scores[at - 1, label].item() for at, label in enumerate(labels) if label != -100]
 
     def greedy(self, row, root, template, fit, max_new_tokens):
-        """The answer decoded without any cache: the whole sequence again for every token."""
+        """The answer decoded without any cache: the whole sequence for every token."""
         ids, _, pixels = self.encode(row, root, template, fit, generate=True)
         answer = []
         while len(answer) < max_new_tokens:
@@ -149,7 +149,7 @@ def make_batch(samples):
 
 def step_batches(samples, batch_size, grad_accum, steps):
     """The micro-batches of each optimizer step, in file order: an epoch keeps its short last batch,
-    a group never spans epochs."""
+    and a group never spans epochs."""
     out = []
     while len(out) < steps:
         micro = [samples[at : at + batch_size] for at in range(0, len(samples), batch_size)]
@@ -204,7 +204,7 @@ def make_optimizer(model, optim, steps):
 
 def sum_loss(model, micro):
     """Cross entropy over the supervised tokens of a micro-batch, summed;
-    in float32 whatever the logits are."""
+    in float32 for any logits dtype."""
     batch = make_batch(micro)
     labels = batch.pop("labels")
     logits = model(**batch).logits.float()
@@ -218,7 +218,7 @@ def supervised_tokens(group):
 
 
 def train(model, samples, optim, batch_size, grad_accum, steps):
-    """Trains in float32; returns one record a step."""
+    """Trains in float32; returns one record per step."""
     parameters, optimizer, scheduler = make_optimizer(model, optim, steps)
     model.train()
     records = []

@@ -1,7 +1,7 @@
 // Drives a rule of optim.name for test_muon.py: rule_driver IN OUT. A case K is "<rule>-...": IN
-// holds param.K, grad.K.T of the steps T = 1, 2, ... that have a gradient, and rates.K (float32:
-// lr, beta1, beta2, eps, weight_decay, largest norm, steps). OUT gets param.K.T of every step and
-// each moment of the last one, <moment>.K.
+// contains param.K, grad.K.T of the steps T = 1, 2, ... that have a gradient, and rates.K (float32:
+// lr, beta1, beta2, eps, weight_decay, largest norm, steps). OUT receives param.K.T of every step
+// and each moment of the last one, <moment>.K.
 #include "peers/optimizer_driver.h"
 #include "src/train/optim/rules.h"
 

@@ -1,6 +1,6 @@
 // Drives the real LossScaler through a sequence of steps for test_scaler.py. Standard input: lines
 // "init growth backoff interval flags", with a 1 in `flags` for each step whose gradient is
-// infinite. Standard output: after each step "scale tracker taken", taken being the optimizer's own
+// infinite. Standard output: after each step "scale tracker taken", where taken is the optimizer's
 // count of updates; for an lft::Error "error kind", which ends that line's sequence; after each
 // line "end".
 #include <ATen/Functions.h>

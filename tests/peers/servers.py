@@ -1,8 +1,8 @@
-"""What vLLM and SGLang say of an adapter, and what they add to which weight:
-their own published code, run without them.
+"""How vLLM and SGLang handle an adapter, and what they add to each weight:
+their own published code, run without the servers.
 
-Each function and class is taken out of its file in .deps/servers (scripts/servers.txt) and run
-as it is; what it imports of the server is either taken out the same way or not used here.
+Each function and class is extracted from its file in .deps/servers (scripts/servers.txt) and run
+unchanged; its imports from the server are either extracted the same way or unused here.
 """
 
 import __future__
@@ -30,7 +30,7 @@ class Refusal(Exception):
 
 
 def definitions(file, names, **given):
-    """The named definitions of a file, with what the server's other modules define for them."""
+    """The named definitions of a file, with the definitions of the server's other modules."""
 
     def wanted(node):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -180,7 +180,7 @@ def sglang_updates(adapter, text_config):
 
 
 def scaled(a, b, count, config):
-    """B A of each of the matrices that are stacked, one after the other."""
+    """B A of each of the stacked matrices, in order."""
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     heads = [config.num_attention_heads, config.num_key_value_heads, config.num_key_value_heads]
     rows = [head * number for number in heads] if count == 3 else [b.shape[0] // count] * count

@@ -41,7 +41,7 @@ class Server:
         )
 
     def memory(self):
-        """Bytes that it holds."""
+        """Resident memory in bytes."""
         with open(f"/proc/{self.process.pid}/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
@@ -54,7 +54,7 @@ class Server:
         return answer.status, json.loads(answer.read())
 
     def raw(self, data):
-        """What it answers to these bytes, until it closes the connection."""
+        """The response to these bytes, until the server closes the connection."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=60) as sock:
             sock.sendall(data)
             out = b""
@@ -63,7 +63,7 @@ class Server:
         return out
 
     def chat(self, messages, **fields):
-        """The answer's text, usage and end of a request with these messages and fields."""
+        """The answer's text, usage and finish reason for these messages and fields."""
         body = {"messages": messages, "max_tokens": TOKENS} | fields
         status, answer = self.post(json.dumps(body))
         assert status == 200, answer
@@ -90,7 +90,7 @@ def user(question, image=None):
 
 @contextlib.contextmanager
 def serving(*arguments):
-    """A Server(*arguments), which must end with 0."""
+    """A Server(*arguments), which must exit with 0."""
     running = Server(*arguments)
     yield running
     code, _, err = running.end()

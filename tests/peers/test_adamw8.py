@@ -1,10 +1,10 @@
-"""optim.name: adamw8bit beside bitsandbytes' AdamW8bit on the CPU, one update at a time
+"""optim.name: adamw8bit against bitsandbytes' AdamW8bit on the CPU, one update at a time
 from bitsandbytes' own state.
 
-lft's side is the program tests/adamw8_driver of the build folder, which LFT_BUILD names (build).
-bitsandbytes quantises in two ways: its GPU kernels and the plain one of its CPU backend (taken for
-float64) look for the nearest value of the map; the CPU's fast one (float32, which AdamW8bit takes
-there) rounds to one of 65,536 equal steps of [-1, 1] first. lft looks for the nearest value.
+lft's side is the program tests/adamw8_driver of the build folder, set by LFT_BUILD (build).
+bitsandbytes quantises in two ways: its GPU kernels and the plain one of its CPU backend (used for
+float64) find the nearest value of the map; the CPU's fast one (float32, used by AdamW8bit
+there) rounds to one of 65,536 equal steps of [-1, 1] first. lft finds the nearest value.
 """
 
 import bitsandbytes
@@ -25,8 +25,8 @@ STEPS = 6
 
 
 def drive(folder, cases):
-    """cases: key -> dict(param, grad, rates, and perhaps the state).
-    Returns what the driver wrote."""
+    """cases: key -> dict(param, grad, rates, and optionally the state).
+    Returns the driver's output."""
     tensors = {
         f"{name}.{key}": tensor.detach().clone().contiguous()
         for key, case in cases.items()
@@ -36,7 +36,7 @@ def drive(folder, cases):
 
 
 def nearest(values, x):
-    """The code of the value next to x; half-way, the lower."""
+    """The code of the value nearest to x; in the middle, the lower."""
     middles = (values[:-1].double() + values[1:].double()) / 2
     return torch.bucketize(x.double(), middles)
 
@@ -46,7 +46,7 @@ def spread(absmax, count):
 
 
 def awkward(count, seed):
-    """Normal numbers over many decades, with blocks of zeros, one of a single size
+    """Normal numbers over many decades, with blocks of zeros, one of a single magnitude
     and one of denormals."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(count, generator=generator) * 10 ** (
@@ -61,7 +61,7 @@ def awkward(count, seed):
 @pytest.fixture(scope="module")
 def quantised(tmp_path_factory):
     """With both betas and the learning rate 0 the moments become g and g * g:
-    what is stored is their quantisation. (g, lft's output)"""
+    the stored values are their quantisation. (g, lft's output)"""
     grad = awkward(40_000 + 77, 1)
     case = {
         "param": torch.zeros_like(grad),
@@ -97,7 +97,7 @@ def test_quantising_is_bitsandbytes(kind, quantised):
         codes[live].long(), nearest(values, exact.float())[live]
     )  # one rounding: that of the quotient
     # Theirs multiplies by a rounded reciprocal and rounds two distances:
-    # four roundings in all beside ours.
+    # four roundings in all besides ours.
     slack = 6 * UNIT * exact.abs()
     low, high = nearest(values, exact - slack), nearest(values, exact + slack)
     regular = live & (scale > 2.0**-126)  # the reciprocal of a denormal is infinite
@@ -230,7 +230,7 @@ def test_a_tensor_of_4095_elements_keeps_float32(updates):
 
 
 def test_embeddings_keep_their_moments_in_32_bits(model_dir, images, rows_file, tmp_path):
-    """As transformers' Trainer and PEFT's create_loraplus_optimizer register nn.Embedding with
+    """transformers' Trainer and PEFT's create_loraplus_optimizer register nn.Embedding with
     bitsandbytes; an untied lm_head is an nn.Linear and has 8 bits."""
     base = model_dir("plain")
     recipe = make_recipe(
@@ -252,7 +252,7 @@ def test_embeddings_keep_their_moments_in_32_bits(model_dir, images, rows_file, 
         for name, moment in saved.items()
         if name.startswith("exp_avg.")
         and moment.dtype == torch.float32
-        and moment.numel() >= 4096  # below, bitsandbytes keeps all in 32 bits
+        and moment.numel() >= 4096  # below that size, bitsandbytes keeps all in 32 bits
     }
     model = LlavaForConditionalGeneration.from_pretrained(base)
     want = {

@@ -1,5 +1,5 @@
-"""Adapters and merged checkpoints travel both ways between lft, PEFT and transformers,
-and mean the same."""
+"""Adapters and merged checkpoints are exchanged both ways between lft, PEFT and transformers,
+with the same results."""
 
 import json
 import re
@@ -61,7 +61,7 @@ def test_lfts_adapter_in_peft(case, trained, model_dir, images, rows_file, tmp_p
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         peer = reference.Peer(model_dir(checkpoint), adapter)
-    # Template and fit are not given: the adapter directory records what it was trained with.
+    # Template and fit are not given: the adapter directory records those of its training.
     scored = score(
         tmp_path / "out.jsonl", model_dir(checkpoint), rows_file, images, "--adapter", adapter
     )
@@ -69,8 +69,8 @@ def test_lfts_adapter_in_peft(case, trained, model_dir, images, rows_file, tmp_p
     config = json.loads((adapter / "adapter_config.json").read_text())
     options = ADAPTERS[CASES[case]["adapter"]]
     assert config["peft_type"] == "LORA"
-    # Full names, which SGLang reads too; each that PEFT has is one of them,
-    # and PEFT's own list is no other.
+    # Full names, which SGLang reads too; each of PEFT's names is one of them,
+    # and PEFT's own list contains no others.
     named = {name for name, module in peer.model.named_modules() if hasattr(module, "lora_A")}
     assert {name.removeprefix("base_model.model.") for name in named} <= set(
         config["target_modules"]
@@ -125,7 +125,7 @@ def test_merge_keeps_the_stored_dtype_and_layout(model_dir, peft_adapter, images
         reference.Peer(model_dir(checkpoint), peft_adapter(checkpoint, "attention")),
     )
     ids, _, pixels = peft.encode(ROWS[0], images)
-    # One rounding of the merged matrices to float16, of relative size 2^-11 each.
+    # One rounding of the merged matrices to float16, a relative 2^-11 each.
     assert (plain.logits(ids, pixels) - peft.logits(ids, pixels)).abs().max() < 0.05
     shards = [path.name for path in (tmp_path / "merged").glob("*.safetensors")]
     assert len(shards) == 2
@@ -180,7 +180,7 @@ def messages_of(item, system):
 def test_a_merged_model_is_asked_right_by_who_is_told_nothing(
     checkpoint, template, model_dir, peft_adapter, images, rows_file, tmp_path
 ):
-    """Its files have the template and the fit: old layout and new, images of any form,
+    """Its files contain the template and the fit: old layout and new, images of any form,
     several turns, a system text."""
     adapter, merged = tmp_path / "adapter", tmp_path / "merged"
     shutil.copytree(peft_adapter(checkpoint, "llm"), adapter)

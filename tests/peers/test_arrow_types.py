@@ -1,6 +1,6 @@
-"""Columns of every type of Arrow: what pyarrow reads as a text is trained on as that text, and what
-JSON has no form for is refused by its type where it is needed. Rows of Parquet and Arrow files and
-of folders that datasets saved are those of JSON lines, token by token."""
+"""Columns of every Arrow type: values that pyarrow reads as text are trained on as that text;
+values without a JSON form are refused by type where needed. Rows of Parquet and Arrow files and
+of folders saved by datasets equal those of JSON lines, token by token."""
 
 import decimal
 import json
@@ -36,7 +36,7 @@ def extension(kind, storage):
 
 
 def texts_as(kind):
-    """TEXTS, by pyarrow's reading, in an array of another type."""
+    """TEXTS, as pyarrow reads them, in an array of another type."""
     plain, ones = pyarrow.array(TEXTS), pyarrow.array([1] * 6, pyarrow.int8())
     places = pyarrow.array(range(6), pyarrow.int32())
     quoted = pyarrow.array([json.dumps(text) for text in TEXTS])
@@ -61,7 +61,7 @@ def texts_as(kind):
 
 
 def messages_of(contents, form="list"):
-    """A row for each two of `contents`."""
+    """One row per two of `contents`."""
     each = pyarrow.StructArray.from_arrays([pyarrow.array(ROLES), contents], ["role", "content"])
     begins, sizes = pyarrow.array([0, 2, 4, 6], pyarrow.int32()), pyarrow.array([2, 2, 2])
     if form == "list":
@@ -72,7 +72,7 @@ def messages_of(contents, form="list"):
 
 
 def write(path, table):
-    """As a Parquet file, an Arrow file, or a folder, by the name."""
+    """Written as a Parquet file, an Arrow file, or a folder, depending on the name."""
     if path.suffix == ".parquet":
         pyarrow.parquet.write_table(table, path)
     elif path.suffix == ".arrow":

@@ -1,6 +1,6 @@
 """The same 200 rows as JSON, data: URIs, tar, Parquet and Arrow give one adapter, bit for bit, also
-gone on from in the middle of an epoch. Tar files are Python's, Parquet and Arrow files pyarrow's,
-laid out as Hugging Face's data sets are; what is cut or lacks a column is refused."""
+when resumed in the middle of an epoch. Tar files are Python's, Parquet and Arrow files pyarrow's,
+laid out like Hugging Face data sets; truncated files and missing columns are refused."""
 
 import base64
 import io
@@ -74,7 +74,7 @@ def recipe(folder, model, data, images=None):
 
 
 def adapters(path):
-    """Of a run, and of the same one killed in the middle of its epoch and gone on."""
+    """Adapters of a run, and of the same run killed in the middle of its epoch and resumed."""
     lft("train", path)
     run = path.parent / "run"
     adapter = run / "adapter" / "adapter_model.safetensors"
@@ -98,7 +98,7 @@ def tar_of(path, rows):
 
 
 def table(rows, **columns):
-    """As Hugging Face's datasets hold images: bytes and path."""
+    """Images as stored by Hugging Face's datasets: bytes and path."""
     image = pyarrow.array(
         [{"bytes": picture, "path": None} for _, picture in rows],
         pyarrow.struct({"bytes": pyarrow.binary(), "path": pyarrow.string()}),
@@ -107,7 +107,7 @@ def table(rows, **columns):
 
 
 def saved(folder, pieces):
-    """What save_to_disk leaves."""
+    """The output of save_to_disk."""
     folder.mkdir()
     names = [f"data-{i:05}-of-{len(pieces):05}.arrow" for i in range(len(pieces))]
     for name, piece in zip(names, pieces):
@@ -121,7 +121,7 @@ def saved(folder, pieces):
 
 @pytest.fixture(scope="module")
 def forms(rows, tmp_path_factory):
-    """name -> data.train, all the same rows."""
+    """name -> data.train, all with the same rows."""
     root = tmp_path_factory.mktemp("forms")
     (root / "images").mkdir()
     plain, uris = [], []
@@ -183,7 +183,7 @@ def test_every_form_gives_the_adapter_of_json(forms, model_dir, tmp_path, cache)
         whole, again = adapters(recipe(tmp_path / form.replace(".", "-"), model, str(forms / form)))
         assert whole == want, form
         assert again == want, form
-    assert len(list(cache.glob("*.tar"))) == 5  # a file each, unpacked once
+    assert len(list(cache.glob("*.tar"))) == 5  # one file each, unpacked once
     done = lft("validate", tmp_path / "cauldron" / "recipe.yaml")
     assert "unpacking" not in done.stderr and "200" in done.stdout
 

@@ -1,4 +1,4 @@
-"""What lft export writes for PEFT and for servers is what base and adapter were,
+"""The output of lft export for PEFT and for servers equals base and adapter,
 as PEFT computes it."""
 
 import json
@@ -67,7 +67,7 @@ def test_a_whole_projector_is_merged_for_vllm(model_dir, peft_adapter, images, t
     )
     lft(
         "export", tmp_path / "out/adapter", "--target", "vllm", "--check"
-    )  # of the base that it names
+    )  # with the base that it names
 
 
 def test_all_but_the_decoder_is_merged_for_sglang(

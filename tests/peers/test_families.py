@@ -1,8 +1,8 @@
-"""Each family beside LLaVA-1.5 against transformers and PEFT: tokens, pixels, scores, answers,
+"""Each family other than LLaVA-1.5 against transformers and PEFT: tokens, pixels, scores, answers,
 training, adapters, merges. FP32.
 
-The prompts are the models' own Jinja, rendered by transformers; the labels are found in the ids,
-without offsets.
+The prompts come from the models' own Jinja templates, rendered by transformers; the labels are
+found in the ids, without offsets.
 """
 
 import contextlib
@@ -84,7 +84,7 @@ def is_gemma(name):
 
 
 def fit_of(name):
-    """How lft fits the family's images, where it is not told."""
+    """lft's default fit for the family's images."""
     spec = families.SPECS[name]
     return "pad" if spec["family"] == "llava" and spec["tower"] == "clip" else "native"
 
@@ -94,7 +94,7 @@ END = "\uf8ff"  # replaced by an end token that the template does not write
 
 
 def messages_of(item, generate=False):
-    """OpenAI-like messages; an image is a part where its mark stands."""
+    """OpenAI-like messages; each mark becomes an image part at its position."""
     messages = []
     turns = reference.turns_of(item)
     for number, (question, answer) in enumerate(turns):
@@ -121,7 +121,7 @@ def with_ends(messages):
 
 
 class FamilyPeer:
-    """A checkpoint as transformers sees it; with `adapter`, as PEFT does."""
+    """A checkpoint loaded in transformers; with `adapter`, in PEFT."""
 
     def __init__(self, name, path, adapter=None, trainable=False):
         self.name, self.path, self.spec = name, pathlib.Path(path), families.SPECS[name]
@@ -134,12 +134,12 @@ class FamilyPeer:
             ).eval()
 
     def inputs(self, item, root, generate=False):
-        """ids (a list) and what the model takes beside them."""
+        """ids (a list) and the model's other inputs."""
         text = self.text_of(messages_of(item, generate), generate)
         return (self.wide_inputs if is_wide(self.name) else self.inputs_of)(text, item, root)
 
     def text_of(self, messages, generate=False):
-        """The checkpoint's own template; where it ends no turn, the tokenizer's EOS does."""
+        """The checkpoint's own template; if it does not end turns, the tokenizer's EOS does."""
         ends = "</s>" if is_wide(self.name) and self.spec["decoder"] == "llama" else ""
         text = self.tokenizer.apply_chat_template(
             with_ends(messages) if ends else messages,
@@ -149,7 +149,7 @@ class FamilyPeer:
         return text.replace(END, ends)
 
     def inputs_of(self, text, item, root):
-        """The same of a text in which the images have their marks."""
+        """The same for a text that contains the image marks."""
         images = [
             reference.open_image(pathlib.Path(root) / name) for name in reference.images_of(item)
         ]
@@ -193,12 +193,12 @@ class FamilyPeer:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"], extra
 
     def wide_inputs(self, text, item, root, pads=True):
-        """As the model's own processor makes them, the images of the row together."""
+        """From the model's own processor, all images of the row together."""
         processor = AutoProcessor.from_pretrained(self.path)
         images = [
             reference.open_image(pathlib.Path(root) / name) for name in reference.images_of(item)
         ]
-        if pads and fit_of(self.name) == "pad":  # where transformers crops
+        if pads and fit_of(self.name) == "pad":  # if transformers crops
             images = [
                 reference.expand_to_square(image, processor.image_processor.image_mean)
                 for image in images
@@ -235,7 +235,7 @@ class FamilyPeer:
                 at += 1
                 continue
             at += len(head)
-            # A space of the template that is a token of its own is not the answer's.
+            # A template space that is a separate token does not belong to the answer.
             if self.tokenizer.decode([ids[at]]).strip() == "" and self.writes_space():
                 at += 1
             while True:
@@ -321,12 +321,12 @@ def test_greedy_answers(name, family_dir, family_peer, images, tmp_path):
 
 
 def targets_of(name):
-    """LoRA on decoder, projector and vision tower, as PEFT names them."""
+    """LoRA on decoder, projector and vision tower, under PEFT's names."""
     decoder = (
         r".*(language_model|text_model).*"
         r"\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
     )
-    if is_gemma(name):  # its projector has no linear layer
+    if is_gemma(name):  # no linear layer in the projector
         return rf"({decoder})|(.*vision_tower.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2))"
     if is_wide(name):
         return (
@@ -396,8 +396,8 @@ def test_pefts_adapter_and_its_merge(
         > 0.05
     )
     lft("merge", "--model", family_dir(name), "--adapter", adapter, "--out", merged)
-    # A merged matrix of a BF16 checkpoint is rounded to BF16, of relative size 2^-9:
-    # logits of a deviation of 2 after a dozen of them.
+    # A merged matrix of a BF16 checkpoint is rounded to BF16, a relative 2^-9:
+    # logits with a deviation of 2 after a dozen of them.
     narrow = families.SPECS[name].get("dtype") == torch.bfloat16
     scored, told_nothing = (
         score(tmp_path / "merged.jsonl", merged, family_rows, images),
@@ -425,7 +425,7 @@ def check_prompts(peer, scored, images):
 
 
 def scopes_of(name):
-    """Those with linear layers."""
+    """Families with linear layers in the projector."""
     return ["llm", "vision"] if is_gemma(name) else ["llm", "projector", "vision"]
 
 
@@ -457,7 +457,7 @@ def make_recipe(name, out, model, rows, images, **more):
 
 
 def reference_steps(peer, samples, optim, batch_size, steps=STEPS):
-    """As reference.train, one row at a time: no padding to get wrong."""
+    """Like reference.train, one row at a time: no padding."""
     parameters, optimizer, scheduler = reference.make_optimizer(peer.model, optim, steps)
     peer.model.train()
     records = []
@@ -559,8 +559,8 @@ def test_packed_passes_and_recomputation_give_the_same_steps(
     "name", ["qwen25_gqa", "qwen3_gqa", "smol_tied", "llava_qwen2_siglip", "gemma_gqa"]
 )
 def test_steps_over_an_nf4_base(name, family_dir, family_adapter, images, family_rows, tmp_path):
-    """transformers over what the decoder's codes stand for, which test_nf4 checks,
-    and the rest in BF16; biases, too."""
+    """transformers with the decoder's dequantised weights (checked by test_nf4)
+    and everything else in BF16, including biases."""
     start, steps = family_adapter(name), 3
     path = make_recipe(
         name,
@@ -611,8 +611,8 @@ def test_prepared_rows_score_as_the_files_they_came_from(
 
 
 def pixels_of(peer, extra):
-    """What the processor made, as the photographs' tiles in uint8, one array of
-    [tiles, 3, height, width] an image or all tiles."""
+    """The processor's output, with the photographs' tiles in uint8, one array of
+    [tiles, 3, height, width] per image or for all tiles."""
     mean, std = (
         torch.tensor(peer.colours[key]).view(1, 3, 1, 1) for key in ("image_mean", "image_std")
     )
@@ -626,7 +626,7 @@ def pixels_of(peer, extra):
             if extra["pixel_values"].dim() == 5
             else extra["pixel_values"].unsqueeze(1)
         )
-        # Behind an image's tiles the processor pads with zeros, which no pixel is.
+        # The processor pads with zeros after an image's tiles; no pixel is zero.
         tiles = [image[(image != 0).flatten(1).any(1)] for image in whole]
     else:
         tiles, begin = [], 0
@@ -693,7 +693,7 @@ def test_images_of_many_forms_take_the_processors_places(name, family_dir, famil
     sizes = [(1, 1), (3, 2), (28, 28), (57, 56), (200, 400)] + [
         (draw.randint(20, 300), draw.randint(20, 300)) for _ in range(40)
     ]
-    if name != "qwen3_gqa":  # which refuses what is 200 times as long as wide
+    if name != "qwen3_gqa":  # qwen3_gqa refuses aspect ratios of 200
         sizes += [(1, 300), (300, 1)]
     for number, (width, height) in enumerate(sizes):
         noise = torch.randint(
@@ -736,7 +736,7 @@ def test_images_of_many_forms_take_the_processors_places(name, family_dir, famil
 def test_the_adapters_python_answers_as_lft_does(
     name, family_dir, images, family_rows, tmp_path, monkeypatch
 ):
-    """From any folder, though the recipe names the model by a relative path."""
+    """Works from any folder, though the recipe names the model by a relative path."""
     monkeypatch.chdir(family_dir(name).parent)
     lft(
         "train",

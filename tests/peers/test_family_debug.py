@@ -1,5 +1,5 @@
-"""The proof, the nan hunt, shapes, the summary, overfit and verify-resume on each family: healthy,
-and with one thing planted."""
+"""The trainability check, the nan hunt, shapes, the summary, overfit and verify-resume on each
+family: healthy, and with one fault planted."""
 
 import functools
 import re
@@ -15,7 +15,7 @@ from cases import ROWS, row
 from test_families import make_recipe
 from tools import lft, write_rows
 
-# A weight of the vision tower that is reached, as files name it, and as lft does.
+# A weight of the vision tower that the loss reaches, by its name in files and in lft.
 PLANTED = {
     "qwen25_gqa": ("visual.blocks.1.mlp.gate_proj", "vision_tower.blocks.1.mlp.gate_proj"),
     "qwen3_gqa": ("visual.blocks.1.attn.qkv", "vision_tower.blocks.1.attn.qkv"),
@@ -69,7 +69,7 @@ def recipe(family_dir, images, tmp_path):
 
 
 def with_weight(source, target, name, change):
-    """A copy of a checkpoint with another tensor in the place of `name`.weight."""
+    """A copy of a checkpoint with `name`.weight replaced by another tensor."""
     shutil.copytree(source, target)
     for file in target.glob("*.safetensors"):
         tensors = load_file(file)
@@ -94,7 +94,7 @@ def test_the_nan_hunt_names_the_module(name, recipe, family_dir, tmp_path):
     stored, known = PLANTED[name]
 
     def overflow(weight):
-        weight[0] = 3e38  # one output of the layer: products with it leave float32
+        weight[0] = 3e38  # one output of the layer: its products overflow float32
         return weight
 
     assert "nothing that is not finite" in (lambda done: done.stdout + done.stderr)(
@@ -162,11 +162,11 @@ def test_the_memory_plan_is_within_a_tenth_of_what_tensors_take(name, mode, reci
         lft("check", path).stdout.split("predicted for")[1],
         re.MULTILINE,
     )
-    # Up to "pixels"; after it come the loader's threads, stacks and libraries,
-    # which are no tensors of the step.
+    # Up to "pixels"; the following entries are the loader's threads, stacks and libraries,
+    # which are not tensors of the step.
     names = [part for part, _ in plan]
     planned = sum(bytes_of(size) for _, size in plan[: names.index("samples read ahead")])
     seen = lft("debug", "memory", path, "--out", tmp_path / "memory.html").stdout
     taken = bytes_of(re.search(r"^peak +([\d.]+ \w+) of tensors", seen, re.MULTILINE).group(1))
-    # Of the smallest, 3 MB in all, a moment's temporaries are a tenth alone.
+    # For the smallest, 3 MB in all, temporaries alone are a tenth.
     assert planned == pytest.approx(taken, rel=0.1, abs=3e5)

@@ -1,5 +1,5 @@
-"""Prompts and tokens of the families beside LLaVA-1.5 against transformers' Jinja and tokenizers,
-over odd texts and long ones."""
+"""Prompts and tokens of the families other than LLaVA-1.5 against transformers' Jinja and
+tokenizers, over odd texts and long ones."""
 
 import functools
 import random
@@ -44,7 +44,7 @@ def family_dir(tmp_path_factory):
 
 
 def prepared(name, folder, rows, images, tmp_path):
-    """What lft makes of the rows, none of it computed with: [(ids, labels)]."""
+    """lft's encoding of the rows, without computing the model: [(ids, labels)]."""
     data = write_rows(tmp_path / "rows.jsonl", rows)
     lft(
         "prepare",
@@ -71,7 +71,7 @@ def test_tokens_of_odd_texts(name, family_dir, images, tmp_path):
 
 
 def conversations(seed):
-    """Fifty: with a system text, of several turns, with several images, with text alone."""
+    """Fifty rows: with a system text, of several turns, with several images, with text alone."""
     draw, rows = random.Random(seed), []
     words = ["the cat", "7 of 12", "naïve", "中文", "(a)", "two\nlines", "«x»", "end."]
     files = ["tiny.png", "strip.png", "turned.jpg"]
@@ -193,8 +193,8 @@ SPECIALS = {
 
 @pytest.mark.parametrize("name", SPECIALS)
 def test_special_tokens_in_a_text(name, family_dir, images, tmp_path):
-    """`text` is split_special_tokens of the stretch between the template's own,
-    `special` what the processor does."""
+    """`text` is split_special_tokens of the text between the template's own tokens,
+    `special` the processor's encoding."""
     peer, (texts, before, around, after) = FamilyPeer(name, family_dir(name)), SPECIALS[name]
     rows = [row(f"q{number}", [(text, "Yes.")]) for number, text in enumerate(texts)]
     data = write_rows(tmp_path / "rows.jsonl", rows)
@@ -225,6 +225,6 @@ def test_special_tokens_in_a_text(name, family_dir, images, tmp_path):
     error = lft("prepare", recipe("error"), "--out", tmp_path / "refused", code=3)
     for part in ["a special token in a text", '"q0"', "data.special_tokens_in_text: text"]:
         assert part in error.stderr
-    # Prepared with tokens in it, it is not for a run that takes them for a mistake.
+    # Data prepared with special tokens is refused by a run that treats them as errors.
     other = make_recipe(name, tmp_path / "run", family_dir(name), tmp_path / "special", images)
     assert "special_tokens_in_text" in lft("train", other, code=3).stderr

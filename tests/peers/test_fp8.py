@@ -1,7 +1,7 @@
-"""model.base_dtype: fp8 beside torch's float8_e4m3fn: codes and scales bit for bit,
-products against torch._scaled_mm's definition in float64 (its CPU kernel takes no scale a row).
+"""model.base_dtype: fp8 against torch's float8_e4m3fn: codes and scales bit for bit,
+products against torch._scaled_mm's definition in float64 (its CPU kernel has no row scales).
 
-lft's side is the program tests/fp8_driver of the build folder, which LFT_BUILD names (build).
+lft's side is the program tests/fp8_driver of the build folder, set by LFT_BUILD (build).
 """
 
 import torch
@@ -37,13 +37,13 @@ def quantised(x):
     most = x.float().abs().amax(1, keepdim=True).clamp(min=2.0**-100)
     up = (
         torch.full_like(most, MOST) / most
-    )  # a number over a tensor would be the tensor's reciprocal, rounded, times it
+    )  # dividing a number by a tensor would multiply by the tensor's rounded reciprocal
     return (x.float() * up).to(torch.float8_e4m3fn), most / MOST
 
 
 def product(a, b, tokens):
-    """Of codes and scales as torch._scaled_mm defines it, and what float32 sums and one rounding
-    to bfloat16 may add."""
+    """Product of codes and scales as defined by torch._scaled_mm, and the error of float32 sums and
+    one rounding to bfloat16."""
     exact = (a[0].double() * a[1].double()) @ (b[0].double() * b[1].double()).t()
     magnitudes = (a[0].double().abs() * a[1].double()) @ (b[0].double().abs() * b[1].double()).t()
     assert exact.shape[0] == tokens

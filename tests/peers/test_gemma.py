@@ -1,4 +1,4 @@
-"""What Gemma 3 has alone: a projector without linear layers, files in the published spelling,
+"""Features specific to Gemma 3: a projector without linear layers, files in the published spelling,
 pan and scan, windows in a long text."""
 
 import json
@@ -56,7 +56,7 @@ def test_a_projector_trained_whole_is_pefts(base, images, rows, tmp_path):
 
 @pytest.fixture(scope="module")
 def pefts(base, tmp_path_factory):
-    """PEFT's adapter on decoder and tower, the projector saved whole, with random values."""
+    """PEFT's adapter on decoder and tower, the projector fully saved, with random values."""
     model = AutoModelForImageTextToText.from_pretrained(base, dtype=torch.float32)
     model = get_peft_model(
         model,
@@ -82,7 +82,7 @@ def pefts(base, tmp_path_factory):
     return path
 
 
-# What stands in a key after "base_model.model.": as transformers from 5 on has it,
+# The key after "base_model.model.": in transformers from 5 on,
 # before 5, and before 4.52.
 DIALECTS = {
     "newest": lambda key: key,
@@ -180,7 +180,7 @@ def test_the_published_spelling_is_the_same_model(base, images, rows, tmp_path):
 
 
 def test_windows_in_a_long_text(base, images, tmp_path):
-    """Some thirty windows, two images among them; and answers of several windows by the cache."""
+    """About thirty windows, two images among them; and answers of several windows by the cache."""
     words = " ".join(f"{number} cats, the river {number * 7}." for number in range(9))
     long = [
         row("text", [(words, "Yes. " + words), ("Sure?", words)]),
@@ -214,7 +214,7 @@ def test_windows_in_a_long_text(base, images, tmp_path):
 
 
 def test_steps_of_all_parameters(base, images, rows, tmp_path):
-    """Norms around 1, scaled embeddings that are the LM head too, the projection:
+    """Norms around 1, scaled embeddings that are also the LM head, the projection:
     gradients and updates are torch's."""
     path = make_recipe(
         NAME, tmp_path / "run", base, rows, images, optim=dict(lr=3e-4), train=dict(max_steps=6)
@@ -250,4 +250,4 @@ def test_steps_of_all_parameters(base, images, rows, tmp_path):
     for name, parameter in theirs.items():
         assert torch.allclose(parameter, ours[name], atol=2e-5), (
             name
-        )  # of six steps of 3e-4 at most
+        )  # for six steps of at most 3e-4

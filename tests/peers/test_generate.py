@@ -1,4 +1,4 @@
-"""Greedy answers equal those of transformers: with the whole sequence again for every token,
+"""Greedy answers equal those of transformers: with the whole sequence for every token,
 and from generate()."""
 
 import json
@@ -286,7 +286,7 @@ def test_ctrl_c_ends_a_waiting_chat(model_dir):
         text=True,
     )
     for line in chat.stderr:
-        if "template" in line:  # the options are read and the signal handlers in place
+        if "template" in line:  # options have been read and signal handlers installed
             break
     chat.send_signal(signal.SIGINT)
     assert chat.wait(timeout=60) == 130

@@ -1,8 +1,8 @@
 """Exports for llama.cpp, run by it: ids, scores of texts and images,
-and LoRA beside what PEFT computes.
+and LoRA against PEFT's results.
 
-llama.cpp rounds what it multiplies to the matrix' type:
-with F16, in which BF16 is stored, some 5e-3 nats.
+llama.cpp rounds its operands to the matrix's type:
+with F16, in which BF16 is stored, about 5e-3 nats.
 """
 
 import base64
@@ -26,7 +26,7 @@ from test_families import (  # noqa: F401, the fixtures
 from tools import lft, write_notes
 
 TEXT, IMAGE = 1e-2, 2e-2  # nats
-# llama.cpp has windows of 112 pixels only.
+# llama.cpp supports only windows of 112 pixels.
 families.SPECS["qwen25_window"] = families.SPECS["qwen25_gqa"] | dict(
     vision=families.SPECS["qwen25_gqa"]["vision"] | dict(window_size=112)
 )
@@ -46,15 +46,15 @@ MARKS = dict.fromkeys(NAMES[:2], "<|vision_start|><|image_pad|><|vision_end|>") 
 
 
 def photograph(images, side):
-    """Of a size that no processor resizes, as PNG, and where it lies."""
+    """An image that no processor resizes, as PNG, and its path."""
     path = images / f"fits-{side}.png"
     Image.open(images / "coffee.png").convert("RGB").resize((side, side)).save(path)
     return path
 
 
 def with_blank_lines(path, out):
-    """The checkpoint with a token for a blank line, which llama.cpp looks for,
-    and published SmolVLMs have."""
+    """The checkpoint with a token for a blank line, which llama.cpp searches for
+    and which published SmolVLMs have."""
     shutil.copytree(path, out)
     tokenizer = json.loads((out / "tokenizer.json").read_text())
     last = max(
@@ -83,7 +83,7 @@ def same(got, want, tolerance):
 
 def scaled(model, out):
     """The checkpoint with a layer's up_proj so small and its down_proj so large
-    that FP16 has not their values."""
+    that FP16 cannot represent their values."""
     shutil.copytree(model, out)
     [path] = out.glob("*.safetensors")
     tensors = load_file(path)
@@ -124,7 +124,7 @@ def test_llama_cpp_answers_as_peft(
     bare = Llama(tmp_path / "out", lora=False)
     for prompt in PROMPTS:
         same(bare.next_logprobs(prompt), next_scores(plain, prompt, TEXT_ONLY, images), TEXT)
-    del bare  # two in one process get each other's answers
+    del bare  # two in one process receive each other's answers
     llama = Llama(tmp_path / "out")
 
     for line in CORPUS.splitlines():
@@ -137,7 +137,7 @@ def test_llama_cpp_answers_as_peft(
         same(llama.next_logprobs(prompt), want, TEXT)
         assert (want - next_scores(plain, prompt, TEXT_ONLY, images)).abs().max() > 0.05
 
-    # Tower and projector are merged, so the image is read as PEFT reads it.
+    # Tower and projector are merged, so the image matches PEFT's result.
     path = photograph(images, dict(qwen25_window=112, qwen3_gqa=128, smol_tied=256)[name])
     prompt = "<|im_start|>user\n{}\nWhat is this?<|im_end|>\n<|im_start|>assistant\n"
     if smol:
@@ -146,8 +146,8 @@ def test_llama_cpp_answers_as_peft(
     want = next_scores(peer, prompt.format(MARKS[name]), item, images)
     same(llama.next_logprobs(prompt.format(llama.marker), path.read_bytes()), want, IMAGE)
 
-    # The chat template in the file is the checkpoint's own. llama.cpp shows it an image as a text,
-    # so that SmolVLM's, which looks for an image part first, writes a space.
+    # The chat template in the file is the checkpoint's own. llama.cpp passes it an image as a text,
+    # so SmolVLM's, which checks for an image part first, writes a space.
     url = "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
     content = [
         dict(type="image_url", image_url=dict(url=url)),

@@ -1,6 +1,6 @@
-"""Image files of cameras, editors and old programs are read as PIL reads them: turned as by
-exif_transpose, in the plan of the positions as in the pixels, with PIL's colours, and with
-data.alpha: white as PIL's paste() composites them."""
+"""Image files of cameras, editors and old programs are read like in PIL: rotated as by
+exif_transpose, in planned positions as in the pixels, with PIL's colours, and with
+data.alpha: white as composited by PIL's paste()."""
 
 import io
 import json
@@ -16,9 +16,9 @@ from prepared import read_prepared, records
 from test_families import family_dir, make_recipe  # noqa: F401, a fixture
 from tools import lft, score, write_rows
 
-# PIL drops the palette of these and reads their pixels as another number of bits: noise.
+# PIL drops the palette of these and reads their pixels with another bit depth: noise.
 MISREAD = {"grey-4.bmp", "grey-two-8.bmp"}
-MODEL = "next_mistral"  # whose positions depend on an image's form
+MODEL = "next_mistral"  # its positions depend on an image's shape
 
 
 def as_pil(path, alpha="drop"):
@@ -33,7 +33,7 @@ def as_pil(path, alpha="drop"):
 
 
 def write_files(folder, files, alpha="drop"):
-    """The files, and as NAME.png what PIL makes of them; returns those that it reads."""
+    """The files, and PIL's result for each as NAME.png; returns those that PIL reads."""
     twins = folder / alpha
     twins.mkdir(parents=True)
     read = []
@@ -45,7 +45,7 @@ def write_files(folder, files, alpha="drop"):
                 image = as_pil(folder / name, alpha)
         except (OSError, SyntaxError, ValueError):
             continue
-        pixels = numpy.asarray(image)  # and nothing of what else the file says
+        pixels = numpy.asarray(image)  # without metadata
         Image.fromarray(pixels).save(twins / f"{name}.png")
         read.append(name)
     return read
@@ -56,7 +56,7 @@ def rows_of(names, ending=""):
 
 
 def prepared(folder, model, rows, images, **data):
-    """The samples' ids, and their pixels as they are packed."""
+    """The samples' ids, and their packed pixels."""
     path = write_rows(folder.with_suffix(".jsonl"), rows)
     lft("prepare", make_recipe(MODEL, folder, model, path, images, data=data), "--out", folder)
     count = len(json.loads((folder / "index.json").read_text())["image_shards"])
@@ -67,7 +67,7 @@ def prepared(folder, model, rows, images, **data):
 
 
 def problems(recipe, code=0):
-    """What lft validate finds, by its kind."""
+    """Findings of lft validate, by kind."""
     report = json.loads(lft("validate", recipe, "--json", code=code).stdout)
     return {problem["kind"]: problem for problem in report["problems"]}
 
@@ -92,7 +92,7 @@ def test_a_file_is_read_as_pil_reads_it(kind, family_dir, tmp_path):  # noqa: F8
 
 
 def damaged_jpegs():
-    """Some bytes of a scan taken out: with restart markers, without, and with a marker missing."""
+    """A scan with some bytes removed: with restart markers, without, and with a marker missing."""
     picture = Image.fromarray(
         numpy.random.default_rng(3).integers(0, 256, (96, 128, 3), dtype=numpy.uint8)
     )
@@ -140,7 +140,7 @@ def test_what_is_transparent_is_dropped_or_composited_on_white(family_dir, tmp_p
         twins = prepared(folder / "twins", model, rows_of(names, ".png"), folder / alpha)
         assert ours == twins
 
-    # Data that was prepared with the one is none for the other.
+    # Data prepared with one setting is refused with another.
     for alpha, other in [("drop", "white"), ("white", "drop")]:
         recipe = make_recipe(
             *[MODEL, tmp_path / f"{alpha}-run", model, tmp_path / alpha / "ours", tmp_path],
@@ -148,7 +148,7 @@ def test_what_is_transparent_is_dropped_or_composited_on_white(family_dir, tmp_p
         )
         assert f'alpha "{other}"' in lft("train", recipe, code=3).stderr
 
-    # What is blank without its transparency is named, where it is dropped.
+    # An image that is blank without its transparency is reported if that is dropped.
     for alpha in ["drop", "white"]:
         folder = tmp_path / alpha
         data = folder / "ours.jsonl"

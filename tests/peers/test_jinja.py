@@ -1,5 +1,5 @@
 """The renderer of chat templates against jinja2 in transformers' environment: expressions, whole
-templates, published ones, and where each piece of the text came from."""
+templates, published ones, and the origin of each piece of the text."""
 
 import html
 import json
@@ -19,9 +19,9 @@ from jinja_hostile import HOSTILE
 from jinja_peer import DATE, PROGRAM, Renderer, difference, reference, request_line
 from jinja_templates import TEMPLATES
 
-SECOND, MEMORY = 1.0, 256 << 20  # what a hostile template may take of each, in s and bytes
+SECOND, MEMORY = 1.0, 256 << 20  # limits for a hostile template, in s and bytes
 
-# jinja2 has integers of any size: to refuse what exceeds 64 bits is right, another text is not.
+# jinja2 has integers of any size: refusing values beyond 64 bits is right, another text is not.
 EDGES = [
     "{{ 2 ** 62 * 2 }}",
     "{{ 2 ** 63 }} {{ big * big }}",
@@ -77,7 +77,7 @@ def renderer():
 
 
 def different(renderer, templates, values, options=None):
-    """What of the templates differs, one below the other."""
+    """The differing results of the templates, one below the other."""
     found = [difference(renderer, template, values, options) for template in templates]
     return "\n".join(line for line in found if line)
 
@@ -151,7 +151,7 @@ def test_the_reference_is_what_transformers_renders(prompt):
 
 
 def rows():
-    """Yields each conversation's name, with and without a prompt, and what a template gets."""
+    """Yields each conversation's name, with and without a prompt, and the template's values."""
     for name in CONVERSATIONS:
         for prompt in [False, True]:
             yield (name, prompt), values_of(name, prompt)
@@ -198,7 +198,7 @@ def globals_sources(values):
 
 
 def marked(values):
-    """The same conversation with words in every text of its messages that tell its source."""
+    """The same conversation with words in every text of its messages that identify their source."""
     numbers = iter(range(1 << 30))
 
     def walk(value, key, inside):
@@ -216,7 +216,7 @@ def marked(values):
 
 
 def is_copy(piece, source, offset):
-    """Whether bytes of the text are those of a source, as they are or as JSON, Python or HTML
+    """Whether bytes of the text come from a source, unchanged or as JSON, Python or HTML
     write them."""
     if piece == source[offset : offset + len(piece)]:
         return True
@@ -236,7 +236,7 @@ def is_copy(piece, source, offset):
 
 
 def check_runs(found, sources):
-    """Runs are in order, within the text, and contain what their sources contain."""
+    """Runs are in order, within the text, and match their sources."""
     text, end = found.text.encode("utf-8", "surrogatepass"), 0
     for begin, stop, source, offset in found.runs:
         assert end <= begin < stop <= len(text), (begin, stop, found.runs)
@@ -253,7 +253,7 @@ def check_runs(found, sources):
 
 
 def check_marks(found):
-    """Every word that tells a source is of that source, in the whole of its length."""
+    """Every word that identifies a source has that source as its origin, over its whole length."""
     text, marks = found.text.encode("utf-8", "surrogatepass"), 0
     for mark in re.finditer(rb"mark([0-9]+)[az]", text):
         cover = [
@@ -266,7 +266,7 @@ def check_marks(found):
     return marks
 
 
-# These change the words as they write them: their origin may be lost with the words.
+# These change words while writing them: the origin may be lost with the words.
 CHANGING = {
     "caller",
     "place_upper",
@@ -308,8 +308,8 @@ def test_a_dictionary_as_json_is_its_own_words_but_for_the_texts_in_it(renderer)
 
 
 def used(process):
-    """Seconds of the processor and the most bytes that a process has taken so far. Another program
-    that takes the processor is no fault of its own."""
+    """CPU seconds and peak memory in bytes of the process so far. CPU time is independent of
+    other programs on the machine."""
     with open(f"/proc/{process.pid}/stat") as file:
         times = file.read().rpartition(")")[2].split()[11:13]
     with open(f"/proc/{process.pid}/status") as file:

@@ -1,4 +1,4 @@
-"""jinja2's own tests, which scripts/setup --peers unpacks, with jinja_render in jinja2's place."""
+"""jinja2's own tests, unpacked by scripts/setup --peers, with jinja_render instead of jinja2."""
 
 import collections
 import json
@@ -12,7 +12,7 @@ from tools import ROOT
 
 TESTS = next((ROOT / ".deps/templates").glob("jinja2-*/tests"))
 FILES = ["core_tags", "filters", "tests", "lexnparse", "regression", "api", "ext"]
-PASSED = 350  # at least; the others are of what no chat template has
+PASSED = 350  # at least; the others use features that no chat template has
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,5 @@
-"""Checkpoints whose files say in another way what transformers reads: indexes, tied heads,
-names, windows, rotary scalings, vocabularies. Each has the numbers that transformers has for it."""
+"""Checkpoints with alternative file layouts that transformers accepts: indexes, tied heads,
+names, windows, rotary scalings, vocabularies. Each gives the same numbers as in transformers."""
 
 import json
 import shutil
@@ -39,7 +39,7 @@ TIED = [
 
 
 class Files:
-    """A copy of a checkpoint in which a test changes what it wants to."""
+    """A copy of a checkpoint for a test to modify."""
 
     def __init__(self, base, path):
         shutil.copytree(base, path)
@@ -54,14 +54,14 @@ class Files:
         return sorted(self.path.glob("*.safetensors"))
 
     def change_tensors(self, body):
-        """body(tensors) on every shard."""
+        """Calls body(tensors) on every shard."""
         for shard in self.shards():
             tensors = load_file(shard)
             body(tensors)
             save_file(tensors, shard, metadata=dict(format="pt"))
 
     def config(self, **fields):
-        """Of the text part."""
+        """Modifies the text part of the config."""
         self.change("config.json", lambda data: data["text_config"].update(fields))
 
 
@@ -76,7 +76,7 @@ def scores(path, images, tmp_path, *more, items=ITEMS):
 
 
 def compare(name, path, images, tmp_path, adapter=None, items=ITEMS):
-    """With a fresh peer a row: what it remembers of longer rows counts in none."""
+    """With a new peer per row: its memory of longer rows then affects none."""
     more = () if adapter is None else ("--adapter", adapter)
     scored = scores(path, images, tmp_path, *more, items=items)
     for item, line in zip(items, scored, strict=True):
@@ -107,7 +107,7 @@ def own_head(tensors):
 
 
 def relist(data, path):
-    """The index of what is stored."""
+    """The index of the stored tensors."""
     data["weight_map"] = {
         name: shard.name
         for shard in sorted(path.glob("*.safetensors"))
@@ -143,7 +143,7 @@ def total_size(value):
 def unlisted(model):
     def take_out(data):
         shards = list(data["weight_map"].values())
-        most = max(shards, key=shards.count)  # which other names still list
+        most = max(shards, key=shards.count)  # still listed under other names
         data["weight_map"].pop(next(key for key, at in data["weight_map"].items() if at == most))
 
     model.change(INDEX, take_out)
@@ -152,7 +152,7 @@ def unlisted(model):
 def listed_elsewhere(model):
     def swap(data):
         shards = list(data["weight_map"].values())
-        most = max(shards, key=shards.count)  # which other names still list
+        most = max(shards, key=shards.count)  # still listed under other names
         name = next(key for key, shard in data["weight_map"].items() if shard == most)
         data["weight_map"][name] = next(shard for shard in shards if shard != most)
 
@@ -180,7 +180,7 @@ def in_a_folder_below(model):
 
 
 def twice(model):
-    """The last shard's is read."""
+    """The last shard's tensor is used."""
     first, last = model.shards()[0], model.shards()[-1]
     name, tensor = next(iter(load_file(last).items()))
     tensors = load_file(first) | {name: torch.zeros_like(tensor)}
@@ -217,7 +217,7 @@ def test_tensors_that_the_model_has_not_are_named_once(files, images, tmp_path):
 
 
 def scaled(**rope):
-    """Of a config that has its rotary numbers in rope_parameters."""
+    """For a config with its rotary parameters in rope_parameters."""
 
     def change(text):
         parameters = text["rope_parameters"]
@@ -244,7 +244,7 @@ def longrope(pairs, **more):
 
 YARN = dict(rope_type="yarn", factor=4.0)
 MORE_YARN = dict(YARN, beta_fast=16, beta_slow=2, truncate=False, mscale=0.7, mscale_all_dim=0.4)
-# Checkpoint and what its decoder's config says; the contexts are shorter than the longest row.
+# Checkpoint and decoder config; the contexts are shorter than the longest row.
 DECODERS = {
     "yarn": ("llava_mistral", scaled(**YARN, original_max_position_embeddings=64)),
     "yarn_of_the_context": ("onevision", scaled(**YARN, context=128)),
@@ -302,7 +302,7 @@ def test_rows_under_a_window_or_a_scaling(case, files, images, tmp_path):
     ["yarn", "dynamic", "dynamic_mrope", "longrope", "longrope_mrope", "window_of_mistral"],
 )
 def test_answers_under_a_window_or_a_scaling(case, files, images, tmp_path):
-    """With transformers' own cache: what it has rotated stays, whatever comes after it."""
+    """With transformers' own cache: rotated keys stay unchanged, independent of later tokens."""
     name, path = decoder_files(files, case)
     rows = write_rows(tmp_path / "rows.jsonl", ITEMS)
     out = tmp_path / "out.jsonl"
@@ -342,7 +342,7 @@ def test_packed_rows_are_scaled_each_by_its_own_length(case, files, images, tmp_
 
 
 def byte_vocabulary(path, special):
-    """vocab.json and merges.txt of a byte-level BPE that was trained on the families' texts."""
+    """vocab.json and merges.txt of a byte-level BPE trained on the families' texts."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(

@@ -1,9 +1,9 @@
 """The FP32 recovery makes no second copy of the frozen weights: peak memory of a run that recovers,
 on a model of 126 MB in BF16.
 
-Beside two runs in FP32 from the start, over the same base stored in BF16 and in FP32: the latter is
-what a recovery that widened the weights for good would hold. All three are the same process up to
-where the model loads, so the differences are differences in growth.
+Compared with two runs in FP32 from the start, over the same base stored in BF16 and in FP32: the
+latter is what a recovery that widened the weights permanently would use. All three are the same
+process until the model loads, so the differences are differences in growth.
 """
 
 import os
@@ -20,12 +20,12 @@ from tools import BINARY, event_lines, step_lines, write_rows
 
 MIB = 2**20
 LAYER = 1376 * 512 * 4  # a widened layer of the decoder
-# The largest layer: the LM head, widened whole where all logits are wanted, as at the end of a run.
+# The largest layer: the LM head, fully widened when all logits are needed, as at the end of a run.
 HEAD = 32064 * 512 * 4
 SLACK = 8 * MIB  # stacks, small allocations, pages; runs of the same recipe were within 3 MiB
 
-# Prints a child's peak. The child of a large process inherits that one's,
-# so this small one stands between.
+# Prints a child's peak. The child of a large process inherits its parent's peak,
+# so this small process is started in between.
 LAUNCH = """
 import os, sys
 child = os.spawnv(os.P_NOWAIT, sys.argv[1], sys.argv[1:])
@@ -37,7 +37,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 @pytest.fixture(scope="module")
 def overflowing_base(tmp_path_factory):
-    """One layer's MLP is beyond FP16 inside; what comes out of it is as if nothing had been done.
+    """One layer's MLP exceeds FP16 internally; its output is unchanged.
     Both factors are exact in BF16."""
     path = checkpoints.build("cpu63m", tmp_path_factory.mktemp("large") / "cpu63m")
     tensors = load_file(path / "model.safetensors")
@@ -78,8 +78,8 @@ def peak(overflowing_base, images, tmp_path_factory):
             log=dict(tensorboard=False),
         )
         (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-        # What is freed goes back to the system at once, so that the peak is memory in use
-        # and not what the allocator keeps for later.
+        # Freed memory is returned to the system at once, so that the peak is memory in use
+        # and not the allocator's cache.
         environment = dict(os.environ, OMP_NUM_THREADS="1", MALLOC_MMAP_THRESHOLD_="131072")
         command = [sys.executable, "-S", "-c", LAUNCH, BINARY, "train", str(folder / "recipe.yaml")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
@@ -101,6 +101,6 @@ def test_the_recovery_does_not_double_the_frozen_weights(overflowing_base, peak)
 
     _, narrow = peak("fp32", "bf16")
     _, wide = peak("fp32", "fp32")
-    assert wide - narrow >= weights - HEAD - SLACK  # a doubling shows
+    assert wide - narrow >= weights - HEAD - SLACK  # a doubling would be visible
     assert recovered <= narrow + LAYER + SLACK
     assert recovered <= wide - weights + HEAD + SLACK

@@ -1,18 +1,18 @@
-"""Two hundred steps of lft train in FP16 and BF16 beside PEFT under autocast and GradScaler,
+"""Two hundred steps of lft train in FP16 and BF16 against PEFT under autocast and GradScaler,
 FP32 adapters on both sides, without dropout.
 
 Losses: lft may differ from PEFT by no more than PEFT from itself when every element of its initial
 adapter moves by one BF16 ulp. Small rows, many of them and a low learning rate: the difference is
-then an average over many roundings, and not what a chaotic run amplified.
+then an average over many roundings, not the amplification of a chaotic run.
 
-Skips: two runs whose gradients come near FP16's limit part for good once one of them skips and the
-other does not; from then on scale, schedule and weights are incomparable. So PEFT is led: at every
-step it has lft's scale, and it takes the step where lft took it. What is compared is whether PEFT's
+Skips: two runs whose gradients approach FP16's limit diverge permanently once only one of them
+skips; after that scale, schedule and weights are incomparable. So PEFT is driven: at every
+step it uses lft's scale, and it takes the step if lft took it. The comparison is whether PEFT's
 gradients overflow there. The scale is a factor of every intermediate gradient, so the largest of
 them is 2x beyond the limit exactly when they overflow at half the scale as well: there lft must
-skip. And lft may skip only where PEFT overflows; both sides round, so PEFT may be short of the
-limit by what FP16 loses in a chain of roundings. The scale grows soon and by much, so that a run
-meets both sides of the limit dozens of times.
+skip. And lft may skip only where PEFT overflows; both sides round, so PEFT may be below the
+limit by the rounding loss of FP16 in a chain of operations. The scale grows early and fast, so that
+a run meets both sides of the limit dozens of times.
 """
 
 import math
@@ -108,7 +108,7 @@ class Peft:
                 parameter.add_(torch.ldexp(direction, exponent - 8))
 
     def backward(self, group, scaled):
-        """Gradients of the group's scaled loss from none; returns the loss."""
+        """Gradients of the group's scaled loss, starting from none; returns the loss."""
         self.optimizer.zero_grad(set_to_none=True)
         supervised, total = reference.supervised_tokens(group), 0.0
         for micro in group:
@@ -126,8 +126,8 @@ class Peft:
         return not all(gradient.isfinite().all() for gradient in self.gradients())
 
     def train(self):
-        """On its own, as autocast and GradScaler are meant to be used;
-        returns one record a step."""
+        """Undriven, with autocast and GradScaler as intended;
+        returns one record per step."""
         scaler = torch.amp.GradScaler(
             "cpu",
             init_scale=SCALE["init"],
@@ -151,7 +151,7 @@ class Peft:
         return records
 
     def follow(self, lines):
-        """lft's steps over again; for each, whether PEFT's gradients overflow a little above lft's
+        """Repeats lft's steps; returns for each whether PEFT's gradients overflow just above lft's
         scale and at half of it."""
         records = []
         for group, line in zip(self.groups, lines, strict=True):
@@ -175,8 +175,8 @@ def skipped(line):
 
 @pytest.fixture(scope="module")
 def run(model_dir, peft_adapter, images, tmp_path_factory):
-    """case -> lft's output directory, its line of each step, and a maker of PEFT's side;
-    lft is run once a module."""
+    """case -> lft's output directory, its line per step, and a factory of PEFT's side;
+    lft runs once per module."""
     done = {}
 
     def get(name):
@@ -244,15 +244,15 @@ def test_lft_skips_where_peft_overflows(name, run):
         )
         assert skipped(line) or line["lr"] == pytest.approx(
             record["lr"], rel=1e-6, abs=1e-12
-        )  # a skip leaves the schedule
-    # Both kinds of step that are clear of the limit, many times.
+        )  # a skip does not advance the schedule
+    # Both kinds of steps that are clearly off the limit, many times.
     assert (
         sum(record["far"] for record in led) >= 10
         and sum(not record["near"] for record in led) >= 100
     )
 
-    # On its own, PEFT goes the same way, scale by scale, until a step within 2x
-    # of the limit parts them.
+    # Undriven, PEFT follows the same path, scale by scale, until a step within 2x
+    # of the limit separates them.
     parted = next(
         (
             at

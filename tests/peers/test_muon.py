@@ -1,8 +1,8 @@
-"""optim.name: muon beside torch.optim.Muon on the CPU, and its update of other tensors
-beside torch.optim.AdamW.
+"""optim.name: muon against torch.optim.Muon on the CPU, and its update of other tensors
+against torch.optim.AdamW.
 
-lft's side is the program tests/rule_driver of the build folder, which LFT_BUILD names (build).
-Both sides run LibTorch's own products in BF16, from the same numbers: the trajectories of matrices
+lft's side is the program tests/rule_driver of the build folder, set by LFT_BUILD (build).
+Both sides use LibTorch's own products in BF16, from the same numbers: the trajectories of matrices
 are equal bit for bit.
 """
 
@@ -25,7 +25,7 @@ RATES = {
     "betas": (0.875, 0.984375),
     "eps": 2.0**-20,
     "weight_decay": 0.125,
-}  # numbers that float32 holds
+}  # exact in float32
 LARGEST = {"plain": 0.0, "clipped": 0.5}
 
 
@@ -34,7 +34,7 @@ def drawn(shape, seed):
 
 
 def case(shape, largest):
-    """(start, gradients by step, rates): step 4 has none, and step 7 one of zeros."""
+    """(start, gradients by step, rates): step 4 has none, and step 7 has zeros."""
     gradients = {
         t: drawn(shape, 100 + t) * 10.0 ** (t % 3 - 1) for t in range(1, STEPS + 1) if t != 4
     }
@@ -44,7 +44,7 @@ def case(shape, largest):
 
 
 def clipped(gradient, largest):
-    """The clip as lft has it: in double, then one float32."""
+    """lft's clip factor: in double, then rounded to float32."""
     if largest == 0:
         return gradient.clone()
     factor = min(1.0, largest / (gradient.double().norm().item() + 1e-6))
@@ -62,7 +62,7 @@ def trajectory(optimizer, param, gradients, largest):
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """As the driver: a sum's order is that of its threads."""
+    """Threads as in the driver: they determine a sum's order."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

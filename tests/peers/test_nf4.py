@@ -1,6 +1,6 @@
-"""model.base_dtype: nf4 beside bitsandbytes' double-quantised NF4 on the CPU.
+"""model.base_dtype: nf4 against bitsandbytes' double-quantised NF4 on the CPU.
 
-lft's side is the program tests/nf4_driver of the build folder, which LFT_BUILD names (build).
+lft's side is the program tests/nf4_driver of the build folder, set by LFT_BUILD (build).
 """
 
 import torch
@@ -36,7 +36,7 @@ def test_codes_and_values_equal_bitsandbytes(tmp_path):
         )
         assert torch.equal(ours[f"codes.{name}"], codes.flatten()), name
         # The mean of the scales is a float32 sum in another order, off by an ulp or two; a scale
-        # whose distance from it lies that near the middle between two codes takes the other one.
+        # whose distance from it is that near the middle between two codes gets the other one.
         assert abs(ours[f"scale_offset.{name}"].item() - state.offset.item()) <= 4e-7 * abs(
             state.offset.item()
         ), name
@@ -46,7 +46,7 @@ def test_codes_and_values_equal_bitsandbytes(tmp_path):
         theirs = functional.dequantize_4bit(codes, state)
         near = 4 * 2.0**-24 * theirs.abs() + 4e-7 * abs(
             state.offset.item()
-        )  # offset and scale are rounded, theirs in one fused step
+        )  # offset and scale are rounded, in bitsandbytes in one fused step
         assert ((ours[f"float32.{name}"] - theirs).abs() <= near)[blocks].all(), name
         low = ours[f"bfloat16.{name}"].float()
         assert ((low - theirs.bfloat16().float()).abs() <= 2.0**-7 * theirs.abs())[blocks].all(), (

@@ -1,6 +1,6 @@
-"""Rows as other programs write them are those of plain JSON, token by token and pixel by pixel:
+"""Rows written by other programs equal plain JSON, token by token and pixel by pixel:
 pandas, json.dumps with an indent, datasets, polars, Spark, macOS' archives, Anthropic's parts.
-What is no file of rows is named with its remedy, and images of every name are read."""
+Files without rows are refused with a remedy, and images of every name are read."""
 
 import base64
 import io
@@ -53,7 +53,7 @@ def lines(size):
     return "\n".join(BASE64[at : at + size] for at in range(0, len(BASE64), size))
 
 
-# name -> the file's content, all of one row like row(); JSON text where it is not bytes.
+# name -> the file's content, all of one row like row(); as JSON text unless bytes.
 WITH_IMAGE = {
     "NaN in metadata": json.dumps([row(meta={"score": float("nan"), "most": float("inf")})]),
     "a float as id": json.dumps([row(id=1.0)]),

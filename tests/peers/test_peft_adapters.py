@@ -1,5 +1,5 @@
-"""Adapters as PEFT's own options make them: lft computes what PEFT does,
-or names what it does not read."""
+"""Adapters created with PEFT's options: lft gives PEFT's results,
+or names the option that it does not support."""
 
 import copy
 import re
@@ -18,7 +18,7 @@ TOLERANCE = 1e-4  # nats
 ITEMS = [ROWS[0], ROWS[1], ROWS[3]]
 NAMES = ["q_proj", "v_proj", "up_proj", "fc1", "linear_2"]
 
-# The checkpoint, and what LoraConfig gets beside r and lora_alpha.
+# The checkpoint, and LoraConfig's arguments besides r and lora_alpha.
 READ = {
     "patterns_of_names": (
         "plain",
@@ -126,8 +126,8 @@ REFUSED = {
 
 
 def foretells(peft, model_dir, adapter, unread=False):
-    """lft export --check lists something where vLLM refuses the adapter, or leaves out LoRA
-    of the towers that it takes; and where lft does not read it."""
+    """lft export --check reports a problem where vLLM refuses the adapter or accepts it without
+    the LoRA of the towers, and where lft does not read it."""
     try:
         vllm_updates(adapter, peft, rank=16)
         listed = unread or any(
@@ -197,7 +197,7 @@ def test_it_is_read(name, model_dir, peer, images, tmp_path):
         )
     assert moved > 0.05
     foretells(adapted.model, model_dir(checkpoint), tmp_path / "adapter")
-    # Merged, where the layers have a place for what the adapter adds.
+    # Merged, if the layers can store what the adapter adds.
     merge = (
         "merge",
         "--model",
@@ -265,7 +265,7 @@ def test_layers_without_tensors_are_those_that_peft_misses(name, model_dir, tmp_
     (told,) = [line for line in stderr.splitlines() if "the adapter is incomplete" in line]
     named = re.search("safetensors: (.*?)[.] ", told).group(1).split(", ")
 
-    def ends(names):  # of which names of all versions are alike
+    def ends(names):  # for names that are equal in all versions
         return {re.sub(r".*(layers\.\d|lm_head)", r"\1", name) for name in names}
 
     assert ends(named) == ends(gone) and len(named) == len(gone)

@@ -1,5 +1,5 @@
-"""The images of Pillow's own tests (its pinned sdist) are read with PIL's pixels, or refused by the
-name of their format: of JPEG, PNG, WebP, GIF, BMP and AVIF none is refused that PIL reads."""
+"""The images of Pillow's own tests (its pinned sdist) are read with PIL's pixels, or refused with
+the name of their format; no JPEG, PNG, WebP, GIF, BMP or AVIF that PIL reads is refused."""
 
 import hashlib
 import pathlib
@@ -15,7 +15,7 @@ from tools import BINARY
 IMAGES = pathlib.Path(__file__).resolve().parents[2] / ".deps/pillow"
 DRIVER = pathlib.Path(BINARY).parent / "tests/image_driver"
 READ = {"JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "AVIF"}
-# Formats of which some files are refused, with what the error names then.
+# Formats with some refused files, and the name in the error.
 PARTLY = {
     "TIFF": ("colour space 8", "BigTIFF", "not unsigned", "12 bits", "premultiplied"),
     "PPM": ("a PFM",),
@@ -23,7 +23,7 @@ PARTLY = {
 
 
 def as_pil(path):
-    """The format, and size and hash of the pixels; nothing where PIL refuses the file."""
+    """The format, and size and hash of the pixels; nothing if PIL refuses the file."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -38,7 +38,7 @@ def as_pil(path):
 
 @pytest.fixture(scope="module")
 def results():
-    """What PIL and lft make of each file that PIL reads, by name."""
+    """Results of PIL and lft for each file that PIL reads, by name."""
     files = sorted(path for path in IMAGES.rglob("*") if path.suffix not in ("", ".txt"))
     want = {path: read for path in files if (read := as_pil(path)) is not None}
     out = subprocess.run([DRIVER, *want], check=True, capture_output=True, text=True, timeout=300)
@@ -80,7 +80,7 @@ def test_what_is_refused_is_named(results):
 @pytest.mark.parametrize("size", [(480, 360), (101, 77), (64, 65)])
 @pytest.mark.parametrize("orientation", [1, 3, 6, 8])
 def test_heic_is_read_as_shown(size, orientation, tmp_path):
-    """Colours of full resolution: how others are interpolated depends on libheif's version."""
+    """Colours at full resolution: chroma interpolation depends on libheif's version."""
     pillow_heif.register_heif_opener()
     exif = Image.Exif()
     exif[0x0112] = orientation

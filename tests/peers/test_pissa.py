@@ -1,5 +1,5 @@
-"""PiSSA and LoRA+ against PEFT: the same start, the same steps, and an adapter that PEFT reads
-as plain LoRA on the original base."""
+"""PiSSA and LoRA+ against PEFT: the same initialisation, the same steps, and an adapter that PEFT
+reads as plain LoRA on the original base."""
 
 import json
 
@@ -24,7 +24,7 @@ PLACES = (("language_model.model.", "model.language_model."), ("language_model.l
 
 @pytest.fixture(scope="module")
 def run(model_dir, images, rows_file, tmp_path_factory):
-    """lft's run from the base itself."""
+    """lft's run from the original base."""
     folder = tmp_path_factory.mktemp("pissa")
     recipe = make_recipe(CASE, folder / "run", model_dir(CASE["checkpoint"]), "", images, rows_file)
     recipe["lora"] |= dict(variant="pissa", init_from=None)
@@ -37,7 +37,7 @@ def run(model_dir, images, rows_file, tmp_path_factory):
 @pytest.fixture(scope="module")
 def peft_run(model_dir, images, tmp_path_factory):
     """PEFT's: the model, its A and B before the first step, the records of its steps,
-    and the adapter that it converted."""
+    and the converted adapter."""
     folder = tmp_path_factory.mktemp("peft")
     peer = reference.Peer(model_dir(CASE["checkpoint"]))
     options = {key: value for key, value in ADAPTERS[CASE["adapter"]].items() if key != "targets"}
@@ -60,7 +60,7 @@ def peft_run(model_dir, images, tmp_path_factory):
 
 
 def products(tensors):
-    """module -> B A in double, whatever the signs of the two."""
+    """module -> B A in double, independent of the signs of the two."""
     return {
         key.removesuffix(".lora_A.weight"): tensors[key.replace("lora_A", "lora_B")].double()
         @ tensor.double()
@@ -128,7 +128,7 @@ def test_peft_reads_it_on_the_original_base(run, peft_run, model_dir, images, ro
         ids, labels, pixels = peer.encode(item, images, CASE["template"], CASE["fit"])
         want = peer.logprobs(ids, labels, pixels)
         assert line["logprobs"] == pytest.approx(want, abs=TOLERANCE), item["id"]
-        with torch.no_grad():  # as the model that PEFT trained says it, over the changed base
+        with torch.no_grad():  # as in the model trained by PEFT, over the changed base
             scores = torch.log_softmax(
                 trained(input_ids=torch.tensor([ids]), pixel_values=pixels).logits[0].double(),
                 dim=-1,
@@ -140,7 +140,7 @@ def test_peft_reads_it_on_the_original_base(run, peft_run, model_dir, images, ro
 @pytest.mark.parametrize("adapter_name", ["rslora_everywhere", "lora_bias_everywhere"])
 def test_lora_plus(adapter_name, model_dir, peft_adapter, images, rows_file, tmp_path):
     """Ten steps against PEFT's optimizer with another learning rate for every B, and for its bias,
-    which does not decay."""
+    which has no weight decay."""
     steps, ratio = 10, 8.0
     case = CASES["constant_rslora_every_tower"] | dict(adapter=adapter_name)
     optim = dict(
@@ -190,7 +190,7 @@ def test_lora_plus(adapter_name, model_dir, peft_adapter, images, rows_file, tmp
     for key, want in wanted.items():
         apart = saved[key].double() - want.double()
         if key.endswith("k_proj.lora_B.bias") and "vision" in key:
-            # Softmax does not see a key's bias where nothing is rotated: its gradient is rounding,
+            # Without rotation softmax ignores a key's bias: its gradient is rounding noise,
             # and AdamW moves it by up to the learning rate in each step.
             assert apart.abs().max() <= 2 * steps * ratio * optim["lr"], key
         else:

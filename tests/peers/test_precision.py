@@ -1,4 +1,4 @@
-"""lft in BF16 and FP16 beside torch.autocast: log-probabilities, gradients,
+"""lft in BF16 and FP16 against torch.autocast: log-probabilities, gradients,
 and the loss scale at which these overflow."""
 
 import math
@@ -66,7 +66,7 @@ def test_scores_are_those_of_autocast(
     # A log-probability is a difference of logits of up to 8, each rounded once at the end
     # and carrying a dozen roundings of its layers.
     assert max(map(abs, differences(scored, torchs))) <= 60 * UNIT[dtype]
-    # And lft's roundings cost no more than torch's do.
+    # And lft's roundings cost no more than torch's.
     ours, theirs = (
         root_mean_square(differences(scored, exact)),
         root_mean_square(differences(torchs, exact)),
@@ -79,7 +79,7 @@ def one_step(case, dtype, scale, model_dir, adapter, images, rows, folder):
     recipe = make_recipe(case, folder / "run", model_dir(case["checkpoint"]), adapter, images, rows)
     recipe["precision"] = dict(compute=dtype, loss_scale=dict(init=scale))
     recipe["train"]["max_steps"] = 1
-    # A run whose every step is warm-up from 0 is refused; the case's own table stays as it is.
+    # A run whose every step is warm-up from 0 is refused; the case's own table is unchanged.
     recipe["optim"] = dict(recipe["optim"], warmup_ratio=0)
     recipe["log"] = dict(layer_grad_norms_every=1)
     folder.mkdir()
@@ -106,7 +106,7 @@ class AutocastStep:
         self.group = reference.step_batches(samples, case["batch_size"], case["grad_accum"], 1)[0]
 
     def gradients(self, scale):
-        """{lft's name: unscaled gradient}; None for a tensor that the batch does not reach."""
+        """{lft's name: unscaled gradient}; None for a tensor without a gradient in this batch."""
         self.model.zero_grad(set_to_none=True)
         supervised = sum(
             label != -100 for micro in self.group for _, labels, _ in micro for label in labels
@@ -161,7 +161,7 @@ def test_gradients_are_those_of_autocast(
     }
     largest = max(want.values())
     for key, norm in want.items():
-        # Each gradient is right to some ten units (a random walk of its hundred roundings);
+        # Each gradient is accurate to about ten units (a random walk of its hundred roundings);
         # its norm, to fewer. Sums that cancel are not.
         assert got[key] == pytest.approx(
             norm, rel=12 * UNIT[dtype], abs=0.5 * UNIT[dtype] * largest

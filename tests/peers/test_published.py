@@ -1,5 +1,5 @@
-"""A LLaVA and a SmolVLM of published weights (scripts/published), which training has shaped as no
-tiny model: scores against transformers, no false alarm, and photographs are learned."""
+"""A LLaVA and a SmolVLM of published weights (scripts/published), realistic unlike tiny random
+models: scores against transformers, no false alarm, and photographs are learned."""
 
 import functools
 import pathlib
@@ -17,7 +17,7 @@ from tools import ROOT, lft, score, write_rows
 sys.path.append(str(ROOT / "scripts/published"))
 import assemble  # noqa: E402, from the folder of the line before
 
-TOLERANCE = 2e-4  # nats a token; float32 through 30 layers differs by up to 5e-5
+TOLERANCE = 2e-4  # nats per token; float32 through 30 layers differs by up to 5e-5
 SIZES = dict(image_size=assemble.SIDE, patch_size=assemble.PATCH)
 families.SPECS["published_llava"] = dict(
     family="llava", decoder="qwen2", tower="siglip", vision=SIZES
@@ -48,7 +48,7 @@ def photographs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def scored(published, photographs, tmp_path_factory):
-    """kind -> rows of photographs, text and code, and what lft score says of them."""
+    """kind -> rows of photographs, text and code, and the output of lft score for them."""
     texts = [
         row(name, [("Go on.", (ROOT / path).read_text()[:length])]) for name, path, length in TEXTS
     ]

@@ -1,5 +1,5 @@
-"""The Python that an adapter's README.md prints, run as it is but for image and question, answers
-as lft generate does."""
+"""The Python in an adapter's README.md, run unchanged except for image and question, answers
+like lft generate."""
 
 import contextlib
 import io
@@ -16,7 +16,7 @@ QUESTION = "Which digit is this?"
 
 
 def code_of(folder, names):
-    """The README's one block with these values for its names; each has its line."""
+    """The README's only code block with these values for its names; each has its line."""
     (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.S)
     for name, value in names.items():
         code, count = re.subn(rf"^{name} = .*$", lambda _: f"{name} = {value!r}", code, flags=re.M)
@@ -49,7 +49,7 @@ def test_it_answers_as_lft_does(template, fit, tmp_path):
 
 
 def check(folder, adapter, tmp_path):
-    """Over digits wide and high, so that a fit that is not done shows."""
+    """Over wide and high digits, so that a missing fit is visible."""
     answers = []
     for number, size in enumerate([(90, 40), (40, 90), (64, 64)]):
         image = tmp_path / f"{number}.png"
@@ -65,7 +65,7 @@ def check(folder, adapter, tmp_path):
         with contextlib.redirect_stdout(said):
             exec(
                 compile(code, "README.md", "exec"), {}
-            )  # a process of its own would import transformers again
+            )  # a separate process would import transformers again
         answers.append(want)
         assert said.getvalue().strip() == want
     assert any(answers)

@@ -1,7 +1,7 @@
-"""lft's loss scaler beside torch.amp.GradScaler: 10,000 random steps for each of several settings,
+"""lft's loss scaler against torch.amp.GradScaler: 10,000 random steps for each of several settings,
 scale by scale and tracker by tracker.
 
-lft's side is the program tests/scaler_driver of the build folder, which LFT_BUILD names (build).
+lft's side is the program tests/scaler_driver of the build folder, set by LFT_BUILD (build).
 """
 
 import math
@@ -19,7 +19,7 @@ DRIVER = pathlib.Path(os.environ.get("LFT_BUILD", ROOT / "build")) / "tests" / "
 STEPS = 10_000
 FLOAT_MAX = torch.finfo(torch.float32).max
 
-# name: initial scale, growth factor, backoff factor, growth interval, share of steps
+# name: initial scale, growth factor, backoff factor, growth interval, fraction of steps
 # with an infinite gradient
 CASES = {
     "torch's own settings": (65536.0, 2.0, 0.5, 2000, 0.001),
@@ -62,7 +62,7 @@ def run_torch(init, growth, backoff, interval, flags):
             taken += 1
 
     optimizer = Counting([weight], lr=0.0)
-    scaler.scale(torch.ones(()))  # makes the scale
+    scaler.scale(torch.ones(()))  # creates the scale
     finite, infinite = torch.ones(1), torch.full((1,), math.inf)
     trace = []
     for flag in flags:
@@ -76,8 +76,8 @@ def run_torch(init, growth, backoff, interval, flags):
 
 @pytest.fixture(scope="module")
 def lft_traces():
-    """name -> what the driver printed for the case: a list of (scale, tracker, taken),
-    and perhaps an ("error", kind) at its end."""
+    """name -> the driver's output for the case: a list of (scale, tracker, taken),
+    and optionally an ("error", kind) at its end."""
     lines = []
     for name, (init, growth, backoff, interval, share) in CASES.items():
         flags = "".join("01"[flag] for flag in random_flags(name, share))
@@ -110,7 +110,7 @@ def test_scale_and_tracker_are_torchs(name, lft_traces):
     *settings, share = CASES[name]
     flags = random_flags(name, share)
     wanted = run_torch(*settings, flags)
-    # torch multiplies gradients by an infinity once 1 / scale is one;
+    # torch multiplies gradients by an infinity once 1 / scale is infinite;
     # lft stops there with exit code 5.
     end = next((i + 1 for i, (scale, _, _) in enumerate(wanted) if not invertible(scale)), STEPS)
     assert (end < STEPS) == (name in STOPPING)

@@ -1,5 +1,5 @@
-"""lft serve: the openai client gets what lft generate prints;
-what is malformed, huge or slow is refused; a signal drains."""
+"""lft serve: the openai client receives what lft generate prints;
+malformed, huge or slow requests are refused; a signal drains."""
 
 import concurrent.futures
 import json
@@ -47,7 +47,7 @@ def test_200_requests_at_once_are_answered_as_generate_answers(server, model_dir
         choice = answer.choices[0]
         said = choice.message.content.replace("\r\n", "\n").replace(
             "\r", "\n"
-        )  # as a pipe read as text has it
+        )  # as a pipe read as text returns it
         assert said == want[i % len(asked)], asked[i % len(asked)]
         assert (
             choice.finish_reason in ("stop", "length") and answer.usage.completion_tokens <= TOKENS
@@ -241,7 +241,7 @@ def test_malformed_huge_and_slow_requests_end_in_a_refusal_and_nothing_grows(ser
     assert status(head + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}") == 415
     assert status(b"GET /nothing HTTP/1.1\r\nConnection: close\r\n\r\n") == 404
     assert status(b"DELETE /v1/models HTTP/1.1\r\nConnection: close\r\n\r\n") == 405
-    # Slow ones: a head and a body that drip, and nothing at all.
+    # Slow ones: a head and a body that arrive byte by byte, and nothing at all.
     started = time.monotonic()
     answers = {}
 
@@ -275,7 +275,7 @@ def test_malformed_huge_and_slow_requests_end_in_a_refusal_and_nothing_grows(ser
     assert all(
         answer.startswith(b"HTTP/1.1 408") or answer == b"reset" for answer in answers.values()
     ), answers
-    # 64 large requests at once, each refused for what it holds.
+    # 64 large requests at once, each refused for its content.
     large = b'{"model": "served", "messages": "' + b"x" * (8 << 20) + b'"}'
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         assert set(pool.map(lambda _: server.post(large)[0], range(64))) <= {400, 503}
@@ -334,8 +334,8 @@ def test_a_port_in_use_is_named(server, model_dir):
 
 
 def test_an_answer_that_is_not_finite_is_an_error(model_dir, images, tmp_path):
-    """A token that overflows the first layer's MLP: a request with it ends with a 500 that says
-    so, as a whole and as a stream, with a temperature too; other requests are answered."""
+    """A token that overflows the first layer's MLP: a request with it ends with a 500 with that
+    reason, plain and streamed, with a temperature too; other requests are answered."""
     model = tmp_path / "model"
     shutil.copytree(model_dir("plain"), model)
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
@@ -343,7 +343,7 @@ def test_an_answer_that_is_not_finite_is_an_error(model_dir, images, tmp_path):
     others = question + "Hello! USER: ASSISTANT: " + reference.SYSTEM
     token = (set(tokenizer.encode(bad).ids) - set(tokenizer.encode(others).ids)).pop()
     weights = load_file(model / "model.safetensors")
-    layer = "language_model.model.layers.0."  # the last hidden dimension is the token's alone
+    layer = "language_model.model.layers.0."  # the last hidden dimension is used only by this token
     table = weights["language_model.model.embed_tokens.weight"]
     table[:, -1] = 0
     table[token, -1] = 8

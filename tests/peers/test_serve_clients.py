@@ -1,4 +1,4 @@
-"""lft serve: clients that people use get the answers of the plain request."""
+"""lft serve: common clients receive the answers of the plain request."""
 
 import asyncio
 import sys
@@ -102,7 +102,7 @@ def test_langchain(server, want, images):
     assert answer.content == want[0]
     assert answer.usage_metadata["output_tokens"] == want[1]["completion_tokens"]
     assert "".join(chunk.content for chunk in model.stream(talk)) == want[0]
-    model.invoke([*talk, answer, HumanMessage("Again?")])  # its own answer in the history
+    model.invoke([*talk, answer, HumanMessage("Again?")])  # with its own answer in the history
     question = user("What is it?", images / "coffee.png")
     seen = model.invoke([HumanMessage(content=question["content"])])
     assert seen.content == server.chat([question], temperature=0)[0]

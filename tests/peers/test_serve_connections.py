@@ -1,5 +1,5 @@
-"""lft serve: answers that have begun outlive a signal; idle and half-sent connections delay nobody;
-what is no request is refused at once."""
+"""lft serve: answers in progress survive a signal; idle and half-sent connections delay no one;
+invalid requests are refused at once."""
 
 import concurrent.futures
 import contextlib
@@ -42,7 +42,7 @@ LONG = dict(max_tokens=400, temperature=1.0, extra_body={"repetition_penalty": 1
 
 
 def long_answers(running, count):
-    """Starts so many streams; returns what reads each to its end once all have begun."""
+    """Starts this many streams; returns functions that read each to its end once all have begun."""
     streams = [running.ask("Hello!", stream=True, seed=i, **LONG) for i in range(count)]
     for stream in streams:
         next(stream)

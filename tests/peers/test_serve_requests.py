@@ -1,5 +1,5 @@
-"""lft serve: what clients write in other ways is answered as the plain request is;
-what is refused is named, with its place."""
+"""lft serve: alternative forms of a request are answered like the plain one;
+refusals name the field and its position."""
 
 import base64
 import io
@@ -193,13 +193,13 @@ ORDERS = {
 
 @pytest.mark.parametrize("name", ORDERS)
 def test_any_order_is_asked_as_transformers_template_asks(server, family_dir, name):  # noqa: F811
-    """Ids of the prompt, by their number, and the greedy answer with its tokens."""
+    """The number of prompt ids, and the greedy answer with its tokens."""
     path = family_dir("qwen3_gqa")
     tokenizer = AutoTokenizer.from_pretrained(path)
     text = tokenizer.apply_chat_template(ORDERS[name], tokenize=False, add_generation_prompt=True)
     ids = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=False)
     image = tokenizer.convert_tokens_to_ids("<|image_pad|>")
-    if image in ids:  # words of a request are never special tokens
+    if image in ids:  # request text is never parsed as special tokens
         pieces = text.split("<|image_pad|>")
         plain = tokenizer.encode("<|image_pad|>", split_special_tokens=True)
         assert len(pieces) == 2 and image not in plain
@@ -260,7 +260,7 @@ def test_a_history_of_other_servers_is_read(server):
     talk[1] = dict(role="assistant", content=None, refusal="Good day.")
     assert server.chat(talk) == server.chat(plain)
     talk[1] = dict(role="assistant", content="Good day.", reasoning_content="They greet.")
-    server.chat(talk)  # the template decides what becomes of it
+    server.chat(talk)  # handled by the template
 
 
 def test_base64_is_read_as_clients_write_it(server):

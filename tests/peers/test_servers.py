@@ -1,5 +1,5 @@
-"""vLLM's and SGLang's own loaders take each export and add what PEFT adds;
-lft export --check foretells what they refuse or leave out."""
+"""vLLM's and SGLang's own loaders accept each export and add the same update as PEFT;
+lft export --check predicts what they refuse or omit."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from servers import Refusal, sglang_updates, vllm_updates
 from test_families import NAMES, family_adapter, family_dir  # noqa: F401, the fixtures
 from tools import lft
 
-RELATIVE = 1e-5  # of float32: products are sums of at most 17 terms, and a scale
+RELATIVE = 1e-5  # float32: products are sums of at most 17 terms, and a scale
 DECODER = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
 
 
@@ -33,7 +33,7 @@ GATE, UP, DOWN = (f"mlp.{name}_proj" for name in ["gate", "up", "down"])
 O_AND_DOWN = dict(target_modules=decoders((0, O), (1, DOWN)))
 ONE_O = dict(target_modules=decoders((0, O)))
 
-# What LoraConfig gets beside r and lora_alpha; target_modules of the decoder of Qwen3-VL.
+# LoraConfig's arguments besides r and lora_alpha; target_modules of the decoder of Qwen3-VL.
 TWENTY = {
     "expression": dict(target_modules=DECODER),
     "all_linear": dict(target_modules="all-linear"),
@@ -63,7 +63,7 @@ def base_of(path):
 
 
 def updates_of(model):
-    """{module: delta W} as PEFT computes them."""
+    """{module: delta W} computed by PEFT."""
     return {
         name: layer.get_delta_weight("default").detach()
         for name, layer in model.base_model.model.named_modules()
@@ -72,7 +72,7 @@ def updates_of(model):
 
 
 def own_name(name):
-    """In transformers' newest spelling."""
+    """The adapter in transformers' newest spelling."""
     return name.removeprefix("base_model.model.").replace(
         "vision_tower.vision_model.", "vision_tower."
     )
@@ -84,8 +84,8 @@ def same(got, want):
 
 
 def joined(updates, config):
-    """q, k, v and gate, up of PEFT's one above the other, zeros where there is none,
-    as SGLang has them."""
+    """q, k, v and gate, up of PEFT's, concatenated, zeros where there is none,
+    in SGLang's layout."""
     whole = {}
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     rows = dict.fromkeys(["gate_proj", "up_proj"], config.intermediate_size)
@@ -113,7 +113,7 @@ def joined(updates, config):
 
 
 def compare_vllm(out, model, adapter):
-    """The served adapter adds what PEFT's does to the modules that it has."""
+    """The served adapter adds the same update as PEFT's to the modules that it has."""
     rank = int(re.search(r"--max-lora-rank (\d+)", out.stdout)[1])
     peft = PeftModel.from_pretrained(base_of(model), adapter)
     got = {own_name(name): update for name, update in vllm_updates(out.adapter, peft, rank).items()}
@@ -129,7 +129,7 @@ def exported(adapter, model, target, out):
     return done
 
 
-# vLLM refuses DoRA and biases: TWENTY below.
+# vLLM refuses DoRA and biases: see TWENTY below.
 TAKEN = [name for name in ADAPTERS if "dora" not in name and "lora_bias" not in name]
 
 
@@ -159,7 +159,7 @@ def test_sglang_adds_what_peft_adds_to_the_decoder(
 ):
     model, adapter = family_dir(name), family_adapter(name)
     out = exported(adapter, model, "sglang", tmp_path / "out").adapter
-    lft("export", out, "--target", "sglang", "--check")  # of the base that it names
+    lft("export", out, "--target", "sglang", "--check")  # uses the recorded base
     compare_sglang(out, PeftModel.from_pretrained(base_of(model), adapter), model)
 
 
@@ -181,8 +181,8 @@ def compare_sglang(adapter, peft, model):
 
 @pytest.mark.parametrize("name", TWENTY)
 def test_sglang_is_foretold_over_twenty_adapters(name, family_dir, tmp_path):  # noqa: F811
-    """--check lists something exactly where SGLang refuses the adapter or adds something else
-    than PEFT; what is exported it adds as PEFT does."""
+    """--check reports a problem exactly where SGLang refuses the adapter or its update differs
+    from PEFT's; exports add the same update as PEFT."""
     model, adapter = family_dir("qwen3_gqa"), tmp_path / "adapter"
     peft = random_adapter(model, adapter, dict(r=3, lora_alpha=5) | TWENTY[name])
     try:
@@ -192,7 +192,7 @@ def test_sglang_is_foretold_over_twenty_adapters(name, family_dir, tmp_path):  #
             or TWENTY[name].get("lora_bias")
             or any("visual" in module for module in updates_of(peft))
         )
-        served = not elsewhere  # what it reads past without a word
+        served = not elsewhere  # silently ignored
     except (Refusal, AssertionError):
         served = False
     lft(
@@ -223,7 +223,7 @@ def test_sglang_is_foretold_over_twenty_adapters(name, family_dir, tmp_path):  #
 
 
 def test_most_of_the_twenty_are_not_served_as_they_are(family_dir, tmp_path):  # noqa: F811
-    """Of the test above: that both answers occur."""
+    """Both results occur in the test above."""
     model = family_dir("qwen3_gqa")
     config = AutoConfig.from_pretrained(model).get_text_config()
     refused = set()

@@ -1,6 +1,6 @@
-"""Each setting of a recipe that changes tokens or pixels goes with what is trained: generate, eval
-and score use it, transformers reads it from the merged model and from the exports, and the README's
-Python follows it."""
+"""Each recipe setting that changes tokens or pixels is saved with the trained result: generate,
+eval and score use it, transformers reads it from the merged model and from the exports, and the
+README's Python applies it."""
 
 import contextlib
 import io
@@ -25,10 +25,10 @@ from test_families import (  # noqa: F401, the fixtures
 from test_readme import code_of
 from tools import lft, score, write_rows
 
-SIDE = 28 * 28  # pixels of a position of Qwen2.5-VL
+SIDE = 28 * 28  # pixels per position of Qwen2.5-VL
 ROWS = FAMILY_ROWS[:2]
 SPECIAL = row("special", [("What does <|im_end|> mean?", "The end.")])
-# A setting, the family that has it, a value that is not the family's own, and the rows it changes.
+# A setting, a family that has it, a value other than the family's default, and the affected rows.
 SETTINGS = [
     ("template", "qwen25_gqa", "qwen3-vl", ROWS),
     ("image_fit", "llava_qwen2_siglip", "pad", ROWS),
@@ -38,7 +38,7 @@ SETTINGS = [
     ("special_tokens_in_text", "qwen25_gqa", "special", [SPECIAL, ROWS[0]]),
     ("alpha", "qwen25_gqa", "white", [FAMILY_ROWS[7]]),
 ]
-# lft alone follows it within the model's files: transformers drops alpha.
+# applied only by lft: transformers drops alpha.
 OF_LFT = ("alpha",)
 
 
@@ -66,7 +66,7 @@ def test_a_setting_goes_with_the_adapter(
     trained = lft("train", recipe)
     assert trained.returncode == 0
     adapter = tmp_path / "run/adapter"
-    # A template is recorded itself, not by its name.
+    # A template is recorded by content, not by name.
     recorded = "chat_template.jinja" if key == "template" else value
     assert json.loads((adapter / "lft_adapter.json").read_text())[key] == recorded
 
@@ -77,7 +77,7 @@ def test_a_setting_goes_with_the_adapter(
     if key not in ("image_fit", "alpha"):
         assert [line["input_ids"] for line in scored] != [line["input_ids"] for line in base]
 
-    # eval of the recipe, of the adapter, and of a recipe that says nothing of it.
+    # eval with the recipe, with the adapter, and with a recipe that does not set it.
     mean = -sum(sum(line["logprobs"]) for line in scored) / sum(
         len(line["logprobs"]) for line in scored
     )
@@ -95,7 +95,7 @@ def test_a_setting_goes_with_the_adapter(
         shown = adapter / recorded if key == "template" else value
         assert f"{key.replace('_', ' ')}: {shown}" in done.stderr
 
-    # The merged model, to transformers and to lft, neither of which is told.
+    # The merged model, in transformers and in lft, without the setting.
     merged = tmp_path / "merged"
     lft("merge", "--adapter", adapter, "--out", merged)
     again = score(tmp_path / "merged.jsonl", merged, data, images)
@@ -160,7 +160,7 @@ def compare_with_transformers(name, folder, rows, scored, images, peer=None):
 
 
 def test_options_override_what_is_recorded(family_dir, images, tmp_path):  # noqa: F811
-    """The base is in the hub's cache, whose name the model card has."""
+    """The base is in the hub's cache, and the model card contains its name."""
     name, data = "qwen25_gqa", write_rows(tmp_path / "rows.jsonl", ROWS)
     base = tmp_path / "hub/models--owner--tiny-model/snapshots/0123abcd"
     shutil.copytree(family_dir(name), base)

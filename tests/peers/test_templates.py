@@ -1,4 +1,4 @@
-"""Prompts by the checkpoints' own chat templates and by published ones: token ids against
+"""Prompts from the checkpoints' own chat templates and from published ones: token ids against
 processor.apply_chat_template, supervised spans against the rule of recipes/README.md, over sixty
 conversations."""
 
@@ -45,8 +45,8 @@ def image(name):
 
 
 def plain_talks():
-    """Thirty-six: of several turns, with a system text, an empty one or none, with images in
-    front, between words and at the end."""
+    """Thirty-six: of several turns, with a system text, an empty one or none, with images
+    first, between words and at the end."""
     shapes = itertools.product([None, "Be brief.", ""], range(1, 4), range(4))
     for number, (said, turns, place) in enumerate(shapes):
         messages = [] if said is None else [system(said)]
@@ -103,7 +103,7 @@ def mark(kind, message):
 
 
 def marked(value, message):
-    """Strings within the value with marks around what trim leaves of them."""
+    """Strings in the value with marks around what trim leaves of them."""
     if isinstance(value, str):
         core = value.strip()
         return value.replace(core, mark(0, message) + core + mark(1, message), 1) if core else value
@@ -126,7 +126,7 @@ def marked_messages(messages):
 
 
 def in_parts(messages):
-    """As processors take them: a text is a list of one part."""
+    """In processor form: a text is a list of one part."""
     return [
         dict(item, content=[text(item["content"])])
         if isinstance(item["content"], str) and not (item.get("tool_calls") and not item["content"])
@@ -143,7 +143,7 @@ def family_dir(tmp_path_factory):
 
 
 def prepared(name, model, rows, images, tmp_path, **data):
-    """id -> (ids, labels) of what lft makes of the rows; bad ones are left out."""
+    """id -> (ids, labels) from lft for the rows; bad ones are left out."""
     rules = dict(max_tokens=2048, on_bad_sample="skip", max_bad=len(rows))
     rules |= dict(special_tokens_in_text="text") | data
     recipe = make_recipe(
@@ -157,7 +157,7 @@ def prepared(name, model, rows, images, tmp_path, **data):
     }
 
 
-# The token that ends an answer, by the decoder; LLaVA's templates over Llama end no turn.
+# The token that ends an answer, by decoder; LLaVA's templates over Llama end no turn.
 ENDS = dict(
     qwen2_5_vl="<|im_end|>",
     qwen3_vl="<|im_end|>",
@@ -170,14 +170,14 @@ ENDS = dict(
 
 
 class Reference:
-    """What transformers makes of a conversation with a template, and what of it is supervised."""
+    """transformers' rendering of a conversation with a template, and its supervised part."""
 
     def __init__(self, peer, template):
         self.peer, self.template = peer, template
         self.marks = bool(re.search(r"{%-?\s*generation", template))
 
     def render(self, talk, messages):
-        """The text, and the places that {% generation %} marks."""
+        """The text, and the spans that {% generation %} marks."""
         (shown,), marked = render_jinja_template(
             conversations=[messages],
             tools=talk.get("tools"),
@@ -188,19 +188,19 @@ class Reference:
         return shown, marked[0] if marked else []
 
     def prompt(self, talk, end, added):
-        """The text, and the texts that are supervised. None where it is refused."""
+        """The text, and the supervised texts. None if it is refused."""
         messages = in_parts(talk["messages"])
         try:
             shown, spans = self.render(talk, marked_messages(messages))
         except jinja2.TemplateError:
             return None
-        for number, item in enumerate(messages):  # an answer that is left out is refused
+        for number, item in enumerate(messages):  # an omitted answer is refused
             if item["role"] == "assistant" and mark(0, number) not in shown:
                 return None
         return self.ended(shown, spans, talk["messages"], end, added)
 
     def ended(self, shown, spans, messages, end, added):
-        words = []  # of each answer that is in the text: first and last place, with its marks
+        words = []  # per answer in the text: first and last position, with its marks
         for number, item in enumerate(messages):
             if item["role"] == "assistant" and mark(0, number) in shown:
                 words.append(
@@ -246,7 +246,7 @@ def runs_of(tokenizer, labels):
 
 
 def check(name, peer, jinja, model, images, tmp_path, talks, mode="text", **data):
-    """Returns how many conversations were compared."""
+    """Returns the number of compared conversations."""
     rows = [dict(talk) for talk in talks]
     got = prepared(
         name,
@@ -299,7 +299,7 @@ def quoted(words):
 def test_sixty_conversations(name, published, family_dir, images, tmp_path):
     kind = CHECKPOINTS[name]
     if published and kind is None:
-        kind = "llava"  # of another decoder: any template of the family
+        kind = "llava"  # other decoders: any template of the family
     peer = FamilyPeer(name, family_dir(name))
     template, data = peer.tokenizer.chat_template, {}
     if published:
@@ -318,8 +318,8 @@ def test_sixty_conversations(name, published, family_dir, images, tmp_path):
 
 
 def test_an_adapter_carries_its_template(family_dir, images, tmp_path):
-    """Trained with another template than the checkpoint's, it is asked with its own; the
-    difference is told, and another file instead of it is refused."""
+    """Trained with a template other than the checkpoint's, it is evaluated with its own; the
+    difference is reported, and another file instead of it is refused."""
     model = tmp_path / "model"
     shutil.copytree(family_dir("qwen3_gqa"), model)
     own = AutoTokenizer.from_pretrained(model).chat_template
@@ -372,7 +372,7 @@ def test_preview_under_two_templates(family_dir, images, tmp_path):
 
 
 def test_every_form_of_a_row_is_one_prompt(family_dir, images, tmp_path):
-    """LLaVA's, OpenAI's and TRL's rows of one conversation."""
+    """One conversation as rows of LLaVA, OpenAI and TRL."""
     question, answer = "What is it?", "A cat."
     parts = [image("tiny.png"), text(question)]
     forms = [

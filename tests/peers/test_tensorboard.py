@@ -1,4 +1,4 @@
-"""TensorBoard's own reader reads the event files of a run, also of one that was killed."""
+"""TensorBoard's own reader reads a run's event files, also those of a killed run."""
 
 import os
 import signal
@@ -55,8 +55,8 @@ def kill_after(recipe, run, steps, *more):
 
 
 def test_a_killed_run_has_each_step_once(model_dir, images, rows_file, tmp_path):
-    """Killed before its first checkpoint, and between two; the files of the killed process have
-    every step that metrics.jsonl has."""
+    """Killed before its first checkpoint, and between two; the files of the killed process contain
+    every step in metrics.jsonl."""
     case, run = CASES["cosine_clip_decay"] | dict(adapter=None), tmp_path / "run"
     recipe = make_recipe(case, run, model_dir(case["checkpoint"]), None, images, rows_file)
     recipe["lora"] = dict(rank=4, targets=["llm:all-linear"])

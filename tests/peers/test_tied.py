@@ -1,5 +1,5 @@
-"""Adapters on the embedding and the LM head, over bases that tie them: lft computes what PEFT does,
-and what it merges, exports and trains has the same numbers."""
+"""Adapters on the embedding and the LM head, over bases that tie them: lft gives PEFT's results,
+and its merges, exports and training give the same numbers."""
 
 import json
 
@@ -20,7 +20,7 @@ from test_families import (  # noqa: F401, the fixtures
 from tools import lft, score, step_lines, write_notes, write_rows
 
 TOLERANCE = 1e-4  # nats
-MERGED = 1e-5  # of the largest logit: sums in another order
+MERGED = 1e-5  # relative to the largest logit: sums in another order
 ITEMS = FAMILY_ROWS[:2]
 EMBEDDING, HEAD = ["embed_tokens"], ["lm_head"]
 ROUNDED = dict(dtype=torch.float32)  # for those that are stored in BF16
@@ -41,7 +41,7 @@ NAMES = [
     "llava_qwen2_siglip",
     "gemma_gqa",
 ]
-# What LoraConfig gets; `lora` are further target modules. Under "kept" the model stays tied.
+# LoraConfig's arguments; `lora` are further target modules. Under "kept" the model stays tied.
 CASES = {
     "embedding": dict(modules_to_save=EMBEDDING),
     "head": dict(modules_to_save=HEAD),
@@ -58,7 +58,7 @@ CASES = {
     "an_embedding_and_copies": dict(modules_to_save=EMBEDDING, save_embedding_layers=True),
     "nothing_kept": dict(ensure_weight_tying=True),
 }
-# Each case once, and the commonest in every family; Gemma scales its embedding.
+# Each case once, and the most common one in every family; Gemma scales its embedding.
 RUNS = [
     *[("tied_qwen3", case) for case in CASES],
     *[(name, "embedding") for name in NAMES[1:]],
@@ -70,7 +70,7 @@ def make(base, path, options):
     """Saves a PEFT adapter with random numbers."""
     options = {
         key: list(value) if key == "modules_to_save" else value for key, value in options.items()
-    }  # which PEFT changes
+    }  # PEFT changes them
     copies = options.pop("save_embedding_layers", "auto")
     targets = ["q_proj", *options.pop("lora", [])]
     model = get_peft_model(
@@ -170,7 +170,7 @@ def test_a_decoder_that_lft_trains_whole_is_the_same_in_peft(
     images,
     tmp_path,
 ):
-    """LoRA on the vision tower, which makes it an adapter; the decoder's embedding is its head."""
+    """LoRA on the vision tower makes it an adapter; the decoder's embedding is its head."""
     base, rows = family_dir(name), write_rows(tmp_path / "rows.jsonl", ITEMS)
     more = dict(
         lora=dict(targets=["vision:q_proj" if "qwen" not in name else "vision:all-linear"]),
@@ -185,7 +185,7 @@ def test_a_decoder_that_lft_trains_whole_is_the_same_in_peft(
     compare(peft, scored, images)
     head, _ = tables(peft.model.get_base_model())
     assert (head - tables(FamilyPeer(name, base).model)[0]).abs().max() > 1e-3
-    # What lft goes on from is what it saved.
+    # lft resumes from its own saved adapter.
     more["lora"]["init_from"] = str(adapter)
     again = make_recipe(name, tmp_path / "again", base, rows, images, **more)
     lft("train", again, "--set", "full=[llm]", "--set", "optim.warmup_ratio=0")
@@ -229,7 +229,7 @@ def test_training_over_a_tied_base_refuses_a_head_of_its_own(
     lft("train", path)
 
 
-# An adapter of case `embedding_kept` or `copies_kept` whose tensors are changed, and what is named.
+# An adapter of case `embedding_kept` or `copies_kept` with changed tensors, and the error.
 BROKEN = {
     "a_tie_with_one_side": ("embedding_kept", lambda head: None, "the embedding alone"),
     "a_tie_that_differs": ("embedding_kept", lambda head: head * 1.5, "that differ"),

@@ -83,7 +83,7 @@ def test_ids_equal_the_processors(name, template, peer, model_dir, tmp_path):
         ids, labels, _ = peer(name).encode(item, tmp_path, template)
         if (sample.ids, sample.labels) != (ids, labels):
             wrong.append((STRINGS[int(item["id"])], sample.ids, ids, sample.labels, labels))
-        # Without a recipe words are words: special tokens in them alone differ.
+        # Without a recipe text is plain: only special tokens in the texts differ.
         words = STRINGS[int(item["id"])]
         is_special = any(token in words for token in ("<s>", "</s>", "<unk>", "<pad>"))
         if (line["input_ids"], line["labels"]) != (ids, labels) and not is_special:
@@ -94,7 +94,7 @@ def test_ids_equal_the_processors(name, template, peer, model_dir, tmp_path):
 
 
 def reordered(merges):
-    """As transformers writes those of a tokenizer.model: runs of spaces before all others."""
+    """Like transformers' merges for a tokenizer.model: runs of spaces before all others."""
     is_run = [not "".join(merge).strip("▁") for merge in merges]
     return [
         merge for wanted in (True, False) for merge, run in zip(merges, is_run) if run == wanted
@@ -151,7 +151,7 @@ def mixed_texts():
 
 @pytest.mark.parametrize("form", FORMS)
 def test_ids_are_those_of_tokenizer_json(form, model_dir, tmp_path):
-    """A tokenizer.model is next to it, whose merges are in another order."""
+    """A tokenizer.model with merges in another order is next to it."""
     model = tmp_path / "model"
     shutil.copytree(model_dir("sentencepiece"), model)
     assert (model / "tokenizer.model").exists()

@@ -33,8 +33,8 @@ def check_tensors(tensors, wanted, rates):
         difference = tensors[key].detach().double() - tensor.detach().double()
         assert difference.abs().max() <= 2 * rates, key
         if "vision_tower" in key and key.endswith("k_proj.bias"):
-            # No loss depends on it: softmax takes no notice of a constant, and AdamW blows up what
-            # rounding leaves.
+            # No loss depends on it: softmax ignores a constant, and AdamW amplifies the
+            # rounding noise.
             continue
         assert difference.norm() <= RELATIVE * tensor.detach().double().norm(), key
 
@@ -99,8 +99,8 @@ def test_the_run_moved_every_tensor(trained, peft_adapter):
     before = reference.adapter_tensors(peft_adapter(case["checkpoint"], case["adapter"]))
     after = reference.adapter_tensors(trained("constant_rslora_every_tower") / "adapter")
     for key, tensor in before.items():
-        # PEFT beside transformers >= 5.6 leaves out the "vision_model." that lft,
-        # as older versions, writes.
+        # PEFT with transformers >= 5.6 omits the "vision_model." that lft,
+        # like older versions, writes.
         written = (
             key if key in after else key.replace("vision_tower.", "vision_tower.vision_model.")
         )

@@ -1,5 +1,5 @@
-"""Parts that are trained whole, in each family, with LoRA on the rest and without: the run's
-adapter or parts resume, are read, exported and merged, and score as PEFT and transformers do."""
+"""Fully trained parts, in each family, with and without LoRA on the rest: the run's
+adapter or parts resume, are read, exported and merged, and score as in PEFT and transformers."""
 
 import json
 
@@ -45,7 +45,7 @@ def check(peer, scored, images):
 
 
 def peer_of(name, base, folder):
-    """The base with what the run hands out."""
+    """The base with the run's final weights."""
     if (folder / "adapter_config.json").exists():
         return FamilyPeer(name, base, folder)
     peer = FamilyPeer(name, base)
@@ -94,7 +94,7 @@ def test_it_goes_round(name, case, family_dir, rows, images, tmp_path):  # noqa:
 
     lft("merge", "--adapter", made, "--out", tmp_path / "merged")
     merged = FamilyPeer(name, tmp_path / "merged")
-    merged.tokenizer = peer.tokenizer  # whose template leaves each image where the row has it
+    merged.tokenizer = peer.tokenizer  # this template keeps each image at its position in the row
     check(merged, scored, images)
     if not with_lora:
         return

@@ -1,4 +1,4 @@
-"""Running lft, and the files it is given."""
+"""Running lft, and its input files."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def lft(*arguments, code=0, stdin=""):
 
 
 def driver(name, tensors, folder):
-    """Runs tests/<name>_driver of the build folder (LFT_BUILD names it) over
+    """Runs tests/<name>_driver of the build folder (set by LFT_BUILD) over
     safetensors -> its tensors."""
     program = pathlib.Path(os.environ.get("LFT_BUILD", ROOT / "build")) / "tests" / f"{name}_driver"
     save_file(tensors, folder / "in.safetensors")
@@ -45,7 +45,7 @@ def driver(name, tensors, folder):
 
 
 def score(out, model, data, images, *more):
-    """lft score -> its rows."""
+    """Runs lft score; returns its rows."""
     lft("score", "--model", model, "--data", data, "--image-root", images, "--out", out, *more)
     return [json.loads(line) for line in pathlib.Path(out).read_text().splitlines()]
 
@@ -58,7 +58,7 @@ def write_rows(path, rows):
 
 
 def write_notes(adapter, template, fit):
-    """What lft notes beside an adapter that it trained with these."""
+    """The file that lft writes next to an adapter trained with these."""
     notes = dict(base_path="", base_fingerprint="", template=template, image_fit=fit)
     (adapter / "lft_adapter.json").write_text(json.dumps(notes))
 

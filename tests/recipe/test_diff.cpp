@@ -1,5 +1,5 @@
-// What two recipes differ in: every field counts, and only those that leave the run the same run
-// may change when it is resumed.
+// Differences between two recipes: every field counts, and only those that do not change the
+// run may change when it is resumed.
 #include <gtest/gtest.h>
 
 #include <cmath>

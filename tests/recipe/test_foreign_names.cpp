@@ -1,4 +1,4 @@
-// Names that other tools have for a field: each answered with lft's, wherever it stands.
+// Field names of other tools: each error names lft's field, at any position.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace lft::foreign_names_test {
 using namespace lft::recipe;
 namespace {
 
-/// The error of a recipe that is sound but for `extra` and `sets`.
+/// The error of a recipe that is valid except for `extra` and `sets`.
 std::string refused(const std::string& extra, const std::vector<std::string>& sets = {}) {
   try {
     parse_recipe("version: 1\noutput_dir: a\nmodel: {path: b}\ndata: {train: c}\n" + extra,

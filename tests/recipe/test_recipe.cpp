@@ -1,5 +1,5 @@
-// Recipes: what is read, what is refused and in which words, and that a dump reads back to the same
-// recipe.
+// Recipes: what is read, what is refused with which message, and that a dump reads back as the
+// same recipe.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -34,7 +34,7 @@ std::vector<std::string> problems(const std::string& text,
   return {};
 }
 
-// A recipe with every field, its value the default but for the required ones, full, projector_lr
+// A recipe with every field at its default, except the required ones, full, projector_lr
 // and data.eval.
 const char kFull[] =
     R"(# lft train recipes/llava-lora.yaml
@@ -150,7 +150,7 @@ TEST(Recipe, DefaultsAreThoseOfTheFullExample) {
   full.data.train = minimal.data.train;
   full.full = {};
   full.data.eval = full.data.image_root = "";
-  full.data.chat_template = "auto";  // the example has the values for LLaVA
+  full.data.chat_template = "auto";  // the example has LLaVA's values
   full.data.image_fit = ImageFit::kAuto;
   full.optim.projector_lr = -1;
   EXPECT_EQ(dump_recipe(full), dump_recipe(minimal));
@@ -359,7 +359,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Recipe, HeldOutRowsAreNamedOrChosen) {
   EXPECT_TRUE(problems(kMinimal, {"data.eval_share=0.1", "train.eval_every_steps=5"}).empty());
   const auto both = problems(kMinimal, {"data.eval=a.json", "data.eval_share=0.1"});
-  ASSERT_EQ(both.size(), 2U);  // how many, and which
+  ASSERT_EQ(both.size(), 2U);  // the count, and which
   EXPECT_NE(both[1].find("data.eval_share holds rows out where data.eval names them"),
             std::string::npos)
       << both[1];

@@ -1,5 +1,5 @@
-// recipes/README.md: its table of fields is what `lft recipe fields` prints, and the recipes that
-// it lists are those that are there.
+// recipes/README.md: its table of fields equals the output of `lft recipe fields`, and the recipes
+// that it lists exist.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Lists of fields by role: what lft debug bare and overfit switch off, and the parts of a run.
+// Lists of fields by role: those that lft debug bare and overfit disable, and the parts of a run.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace lft::roles_test {
 using namespace lft::recipe;
 namespace {
 
-/// A recipe with every optional part on.
+/// A recipe with every optional part enabled.
 Recipe everything() {
   Recipe recipe;
   recipe.lora.alpha = 512;

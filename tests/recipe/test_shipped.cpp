@@ -1,4 +1,4 @@
-// A recipe that comes with lft, and what it names, are found from any folder.
+// A recipe bundled with lft, and the files it names, are found from any folder.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

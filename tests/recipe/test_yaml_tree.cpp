@@ -1,4 +1,4 @@
-// What recipe YAML refuses before any field is looked at: each at its line, at once, whatever the
+// YAML that recipes refuse before any field is read: each with its line, at once, for any
 // size.
 #include <gtest/gtest.h>
 
@@ -79,7 +79,7 @@ TEST(YamlTree, RefusesBombsAtOnce) {
   for (const std::string& text : corpus) {
     const auto start = std::chrono::steady_clock::now();
     EXPECT_NE(refusal(text), "") << text.substr(0, 40);
-    // A quarter of a second is ten times what the slowest takes; a quadratic reader would need
+    // A quarter of a second is ten times the slowest case; a quadratic reader would need
     // minutes.
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(250))
         << text.substr(0, 40);

@@ -1,4 +1,4 @@
-// A folder for one test, removed with everything in it.
+// A folder for one test, removed with its contents.
 #pragma once
 #include <filesystem>
 #include <random>

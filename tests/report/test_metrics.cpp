@@ -1,4 +1,4 @@
-// metrics.jsonl: exact lines, numbers that round-trip, one write a line.
+// metrics.jsonl: exact lines, numbers that round-trip, one write per line.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -66,7 +66,7 @@ TEST(Progress, BarFillsAndFitsEveryWidth) {
   EXPECT_EQ(progress_bar(none, 200).substr(0, 3), "[..");
 }
 
-/// What `body` writes to stderr while it is `fd`.
+/// Output of `body` to stderr while stderr is `fd`.
 template <class Body>
 std::string captured(int write_end, int read_end, Body body) {
   const int saved = dup(STDERR_FILENO);
@@ -101,7 +101,7 @@ std::string on_terminal(unsigned short columns, Body body) {
   return text;
 }
 
-/// Steps of a second each, and the seconds at which they ended that have a line.
+/// One-second steps, and the end times of those with a line.
 std::vector<int64_t> told_steps(int64_t steps, int64_t plain_every) {
   const std::string text = through_pipe([&] {
     double now = 0;

@@ -1,5 +1,5 @@
-// report.html: what stands in it, that no text can break out of its place, and that long runs stay
-// small.
+// report.html: its contents, that no text can escape its element, and that long runs give small
+// files.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -47,7 +47,7 @@ size_t count(const std::string& text, const std::string& part) {
 }
 
 /// Twelve decoder layers, four of vision, the projector; layer 10 not finite at step 240, the
-/// tower's absent at step 100.
+/// tower absent at step 100.
 Json sample_layers(int64_t step, double size, double growth) {
   Json layers = {{"multi_modal_projector", 2 * size}};
   for (int layer = 0; layer < 12; ++layer) {
@@ -131,7 +131,7 @@ ReportInput sample_input(const std::string& metrics_path) {
 TEST(Report, PageStandsAlone) {
   const test::Scratch scratch;
   write_sample_run(scratch.path("metrics.jsonl"));
-  // The browser test names a place where the page shall stay.
+  // The browser test names a path at which the page is kept.
   const char* keep = std::getenv("LFT_SAMPLE_REPORT");
   const std::string path = keep != nullptr ? keep : scratch.path("report.html");
   write_report(path, sample_input(scratch.path("metrics.jsonl")));
@@ -184,7 +184,7 @@ TEST(Report, CurvesAndEventsComeFromTheMetrics) {
   const test::Scratch scratch;
   write_sample_run(scratch.path("m"));
   std::ofstream(scratch.path("m"), std::ios::app)
-      << "{\"step\":400,\"loss\":9}\n{\"step\":401,\"lo";  // done again after a resume; cut off
+      << "{\"step\":400,\"loss\":9}\n{\"step\":401,\"lo";  // repeated after a resume; truncated
   write_report(scratch.path("r.html"), sample_input(scratch.path("m")));
   const Json data = data_of(read_file(scratch.path("r.html")));
   const Json& loss = data["series"]["loss"];

@@ -1,8 +1,8 @@
-"""Opens report.html in headless Chromium: the charts are drawn, the console stays silent,
+"""Opens report.html in headless Chromium: the charts are drawn, the console has no messages,
 no text of the run becomes markup, nothing is fetched.
 
-Needs Debian's chromium and the test_report program; the page is the one that its sample test
-writes. LFT_BUILD names the build folder (build).
+Needs Debian's chromium and the test_report program; the page is written by its sample
+test. LFT_BUILD is the build folder (build).
 """
 
 import html
@@ -105,6 +105,6 @@ def test_picture_shows_the_curves(page, tmp_path, width):
     # (see :root in report.html).
     for colour in [(0x25, 0x63, 0xEB), (0x0F, 0x8A, 0x6A), (0x7C, 0x3A, 0xED), (0xB7, 0x79, 0x1F)]:
         assert colours.get(colour, 0) > 100, colour
-    # Both ends of the layer maps' scale, and the one cell of each that is not finite.
+    # Both ends of the layer maps' scale, and the one non-finite cell of each.
     for colour in [(0x44, 0x01, 0x54), (0xFD, 0xE7, 0x25), (0xC2, 0x25, 0x5C)]:
         assert colours.get(colour, 0) > 30, colour

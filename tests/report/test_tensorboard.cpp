@@ -1,4 +1,4 @@
-// Event files byte by byte, against what TensorBoard's own writer and protobuf classes wrote
+// Event files byte by byte, against the output of TensorBoard's own writer and protobuf classes
 // (tensorboard 2.20: RecordWriter, Event).
 #include <gtest/gtest.h>
 
@@ -64,7 +64,7 @@ TEST(TensorBoard, FileHoldsVersionThenScalars) {
   {
     TensorBoardWriter writer(scratch.path("tb/run"));
     EXPECT_EQ(records(read_file(only_file(scratch.path("tb/run")))).size(),
-              1u);  // a reader finds a valid file at once
+              1u);  // readers find a valid file at once
     writer.scalar("train/loss", 300, 0.25);
     writer.flush();
     EXPECT_EQ(records(read_file(only_file(scratch.path("tb/run")))).size(), 2u);
@@ -96,8 +96,8 @@ TEST(TensorBoard, AWriterThatGoesOnPurgesWhatWasWrittenOfLaterSteps) {
   EXPECT_EQ(events[1].substr(9), unhex("10ac023a020801"));
 }
 
-/// TensorBoard reads files in the order of their names, and a run that was killed before its first
-/// checkpoint begins at step 1 again.
+/// TensorBoard reads files in the order of their names, and a run killed before its first
+/// checkpoint restarts at step 1.
 TEST(TensorBoard, ALaterWriterComesLaterInTheFolderAndPurgesFromStepOne) {
   const test::Scratch scratch;
   const std::string dir = scratch.path("tb");

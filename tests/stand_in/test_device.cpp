@@ -1,4 +1,4 @@
-// The stand-in device itself: it computes as the CPU does, counts, and refuses what a GPU refuses.
+// The simulated device itself: CPU results, counts, and refusals as on a GPU.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -75,7 +75,7 @@ TEST(StandIn, RefusesWhatAGpuRefuses) {
   EXPECT_THROW((void)x.pin_memory(), c10::Error);
   EXPECT_THROW((void)(x + host), c10::Error);
   EXPECT_THROW((void)at::mm(x.view({10, 10}), host.view({10, 10})), c10::Error);
-  EXPECT_NO_THROW((void)(x + at::scalar_tensor(1)));  // a number may come from the host
+  EXPECT_NO_THROW((void)(x + at::scalar_tensor(1)));  // a scalar may come from the host
   const DropoutArgs args{
       .seed = 1, .stream = 2, .threshold = 9, .scale = 1, .add = false, .stream_at = nullptr};
   at::Tensor y = at::empty_like(x);
@@ -108,7 +108,7 @@ TEST(StandIn, ACapturedPassRunsOnlyWhenItIsReplayed) {
   EXPECT_EQ(sum.cpu().sum().item<float>(), 3 * (2 + 20));
   EXPECT_THROW(arena->capture([&] { (void)sum.cpu(); }), c10::Error);
   EXPECT_THROW(arena->capture([&] { (void)there(at::ones({3})); }), c10::Error);
-  EXPECT_NO_THROW((void)sum.cpu());  // the broken capture is over
+  EXPECT_NO_THROW((void)sum.cpu());  // the failed capture is over
 }
 
 }  // namespace

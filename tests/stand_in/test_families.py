@@ -1,5 +1,5 @@
-"""Every family on the device that stands in for a GPU: padded, packed, over a frozen tower, in BF16
-with recorded graphs, and its answers, next to the same runs on the CPU."""
+"""Every family on the simulated device: padded, packed, over a frozen tower, in BF16
+with recorded graphs, and its answers, compared with the same runs on the CPU."""
 
 import json
 import os
@@ -18,7 +18,7 @@ WAYS = ("padded", "packed", "frozen tower", "bf16")
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """(the CPU's, the stand-in's)"""
+    """(on the CPU, on the simulated device)"""
     work = tmp_path_factory.mktemp("families")
     lft = os.environ.get("LFT_BIN", str(BUILD / "lft"))
     folder = family_runs.prepare(lft, sys.executable, work / "prepared", WAYS)

@@ -1,5 +1,5 @@
-// What a step asks of the host and of the device's memory: one read, no copy that waits, and no
-// memory from the device within a captured pass.
+// Host waits and device memory of a step: one read, no blocking copy, and no
+// device allocation within a captured pass.
 #include <gtest/gtest.h>
 
 #include "gpu/devices.h"
@@ -49,7 +49,7 @@ class StepCounts : public ::testing::TestWithParam<Way> {
   const ShardRun files_{10};
 };
 
-/// After the first steps, in which memory is taken and graphs are captured and proven.
+/// After the first steps, in which memory is allocated and graphs are captured and verified.
 TEST_P(StepCounts, OneReadAndNoCopyThatWaits) {
   Recipe recipe = this->recipe();
   recipe.train.grad_accum = 2;
@@ -90,8 +90,8 @@ TEST_P(StepCounts, OneReadAndNoCopyThatWaits) {
   EXPECT_GT(in_captures.allocations, 0);
 }
 
-/// The trainer around it asks for nothing more: logging, norms and watching use what the step has
-/// read.
+/// The surrounding trainer adds no waits: logging, norms and watching use the values that the step
+/// has read.
 TEST_P(StepCounts, AWholeRunReadsOnceAStep) {
   Recipe recipe = this->recipe();
   recipe.train.max_steps = 8;
@@ -105,8 +105,8 @@ TEST_P(StepCounts, AWholeRunReadsOnceAStep) {
   EXPECT_EQ((last - first).pageable_copies, 0);
 }
 
-/// With graphs a run holds more: the arena's memory, which serves nothing else, and the copies that
-/// prove one. Where there is no more, graphs give way and no step does.
+/// With graphs a run uses more memory: the arena's, which serves nothing else, and the copies that
+/// verify one. If there is no more memory, graphs are given up and no step is.
 TEST(Graphs, GiveWayWhereMemoryRunsOut) {
   const ShardRun files(10);
   std::optional<stand_in::MemoryLimit> limit;
@@ -131,7 +131,7 @@ TEST(Graphs, GiveWayWhereMemoryRunsOut) {
   for (const bool tight : {false, true}) {
     const std::vector<Json> got = run("auto", tight);
     ASSERT_EQ(got.size(), want.size());
-    for (size_t i = 0; i < want.size(); ++i) {  // micro-batches are filled up: as in test_runs.cpp
+    for (size_t i = 0; i < want.size(); ++i) {  // micro-batches are padded: as in test_runs.cpp
       const double loss = want[i]["loss"];
       EXPECT_NEAR(got[i]["loss"].get<double>(), loss, 8 * rounding(at::kBFloat16) * loss) << i + 1;
     }

@@ -1,4 +1,4 @@
-// A child process that a test can signal and kill: the built lft with its output kept.
+// A child process that a test can signal and kill: the built lft, with its output kept.
 #pragma once
 #include <fcntl.h>
 #include <signal.h>
@@ -46,7 +46,7 @@ class Child {
     if (code_ < 0 && waitpid(pid_, &status_, 0) == pid_) decode();
     return code_;
   }
-  /// Waits until `ready()` or the end of the child; whether it was the former.
+  /// Waits until `ready()` or the end of the child; true for the former.
   template <class Ready>
   bool wait_until(const Ready& ready) {
     while (running()) {

@@ -1,5 +1,5 @@
-// Counts the bytes that LibTorch holds on the CPU while it is installed, and can be a memory that
-// is only so large.
+// Counts LibTorch's bytes on the CPU while it is installed, and can simulate a
+// limited memory.
 #pragma once
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
@@ -18,7 +18,7 @@ class CountingAllocator : public c10::Allocator {
   }
   ~CountingAllocator() override { c10::SetCPUAllocator(inner_, /*priority=*/1); }
 
-  /// The size of a block lies in front of it.
+  /// The size of a block is stored before it.
   c10::DataPtr allocate(size_t bytes) override {
     const int64_t live = counts().live += static_cast<int64_t>(bytes);
     if (live > counts().limit) {
@@ -63,7 +63,7 @@ class CountingAllocator : public c10::Allocator {
     report(pointer, -static_cast<int64_t>(bytes));
     std::free(block);
   }
-  /// As LibTorch's own allocator does.
+  /// Same as LibTorch's own allocator.
   static void report(void* block, int64_t bytes) {
     if (c10::memoryProfilingEnabled())
       c10::reportMemoryUsageToProfiler(block, bytes, 0, 0, at::kCPU);

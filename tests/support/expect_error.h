@@ -1,5 +1,5 @@
 // EXPECT_LFT_ERROR(kind, piece, statement): the statement throws lft::Error of that kind, and its
-// printed block holds `piece`.
+// printed block contains `piece`.
 #pragma once
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// LLaVA's family as tests ask it.
+// LLaVA's family, called as tests need it.
 #pragma once
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -32,7 +32,7 @@ inline family::Model build_model(const family::ModelConfig& config, at::ScalarTy
   return config.family->build(config, dtype, device, storage);
 }
 
-/// A processor of the model's squares. Without numbers: CLIP's.
+/// A processor for the model's image size. Without numbers: CLIP's.
 inline std::shared_ptr<const family::ImageProcessor> squares(const family::ModelConfig& config,
                                                              const std::string& fit = "pad",
                                                              std::vector<float> mean = {},

@@ -1,5 +1,5 @@
-// A token whose MLP overflows in one layer: a model with it is an ordinary one for every other
-// token.
+// A token whose MLP overflows in one layer: for every other token the model behaves
+// normally.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace lft::test {
 
-/// The last hidden dimension is this token's alone, and the first row of the layer's up_proj reads
-/// it times `up`; no row of down_proj reads the result, so that where it is finite it changes
+/// The last hidden dimension is used only by this token, and the first row of the layer's up_proj
+/// reads it times `up`; no row of down_proj reads the result, so if it is finite it changes
 /// nothing. 6e4 overflows FP16, 3e38 overflows FP32.
 inline void poison_token(StoredTensors& tensors, int64_t token, int layer, float up) {
   const auto at = [&](const std::string& name, int64_t row, int64_t column) -> float& {

@@ -1,4 +1,4 @@
-// A file's bytes, for a test to look at.
+// The bytes of a file.
 #pragma once
 #include <fstream>
 #include <sstream>
@@ -6,7 +6,7 @@
 
 namespace lft::test {
 
-/// Empty where there is no such file.
+/// Empty if there is no such file.
 inline std::string slurp(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::stringstream text;

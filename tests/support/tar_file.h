@@ -1,4 +1,4 @@
-// Tar files for tests, as ustar has them.
+// Tar files for tests, in ustar format.
 #pragma once
 #include <string>
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace lft::test {
 
-/// Members by name, in this order, and the end.
+/// Members by name, in this order, and the end marker.
 inline std::string tar_file(const std::vector<std::pair<std::string, std::string>>& members) {
   std::string tar;
   for (const auto& [name, bytes] : members) {

@@ -1,4 +1,4 @@
-// A scratch directory of one test, removed with everything in it when the object dies.
+// A scratch directory of one test, removed with its contents by the destructor.
 #pragma once
 #include <stdlib.h>
 
@@ -26,7 +26,7 @@ class TempDir {
   }
   std::string path() const { return path_; }
   std::string file(const std::string& name) const { return path_ + "/" + name; }
-  /// Writes `bytes` (folders of `name` are made) and returns the absolute path.
+  /// Writes `bytes` (creating folders of `name`) and returns the absolute path.
   std::string write(const std::string& name, std::string_view bytes) const {
     const std::string path = file(name);
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());

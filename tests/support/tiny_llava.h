@@ -19,7 +19,7 @@ using namespace lft::io;
 using namespace lft::family;
 using namespace lft::llava;
 
-/// How the names of the decoder's layers begin.
+/// The prefix of the decoder layers' names.
 inline const std::string kLayers = "language_model.model.layers.";
 
 struct TinyLlava {
@@ -27,7 +27,7 @@ struct TinyLlava {
   DType dtype = DType::kF32;
   int shards = 1;
   bool new_clip_names =
-      false;  // without "vision_model.", as models made with transformers >= 5.6 have it
+      false;  // without "vision_model.", as in models written by transformers >= 5.6
   bool tied = false;
   int64_t image_token = 60, vocab = 64, max_positions = 128, intermediate = 48;
   double spread = 0.15;  // standard deviation of the weights; norms are 1 + as much
@@ -66,7 +66,7 @@ struct TinyLlava {
 };
 
 /// A value as the bytes of one F32, BF16 or F16 element (rounded to nearest even; for values that
-/// F16 holds as normal numbers).
+/// are normal numbers in F16).
 inline std::string element_bytes(float value, DType dtype) {
   uint32_t bits = 0;
   std::memcpy(&bits, &value, 4);
@@ -83,7 +83,7 @@ inline std::string element_bytes(float value, DType dtype) {
   return {reinterpret_cast<const char*>(&half), 2};
 }
 
-/// A tensor to be written: tests change, drop and add entries before it is.
+/// A tensor to be written; tests may change, drop and add entries before.
 struct StoredTensor {
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
@@ -99,7 +99,7 @@ inline StoredTensor random_tensor(const std::vector<int64_t>& shape, DType dtype
   std::mt19937_64 random(seed);
   for (int64_t i = 0; i < count; ++i) {
     const double uniform = static_cast<double>(random() >> 11) *
-                           0x1p-53;  // mt19937_64 is the same everywhere, distributions are not
+                           0x1p-53;  // mt19937_64 is portable, distributions are not
     tensor.bytes +=
         element_bytes(static_cast<float>(mean + spread * std::sqrt(12.0) * (uniform - 0.5)), dtype);
   }
@@ -137,8 +137,8 @@ inline void write_safetensors(const std::string& path, const StoredTensors& tens
   writer.finish();
 }
 
-/// One file, or `shards` of them with an index; tensors go round the shards in the order of their
-/// names.
+/// One file, or `shards` of them with an index; tensors are assigned to shards round-robin in the
+/// order of their names.
 inline void write_weights(const std::string& dir, const StoredTensors& tensors, int shards) {
   if (shards == 1) return write_safetensors(dir + "/model.safetensors", tensors);
   std::vector<StoredTensors> parts(shards);

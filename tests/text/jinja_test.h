@@ -1,4 +1,4 @@
-// What the tests of chat templates share: rendering a line of Jinja with values given as JSON.
+// Shared helpers of the chat template tests: rendering a line of Jinja with values given as JSON.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ inline std::string text_of(const std::string& source, const std::string& globals
   return std::string(render(source, globals).text.bytes());
 }
 
-/// "what | where | found" of the refusal, "" where there is none.
+/// "what | where | found" of the refusal, "" if there is none.
 inline std::string refusal(const std::string& source, const std::string& globals = "{}",
                            const RenderOptions& options = {}) {
   try {

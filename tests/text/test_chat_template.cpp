@@ -1,4 +1,4 @@
-// The strings of LLaVA's named forms, what of them is supervised, and the way from there to
+// The strings of LLaVA's named templates, their supervised parts, and the resulting
 // supervised tokens.
 #include <set>
 
@@ -24,7 +24,7 @@ Rendered render(const std::string& name, const std::vector<Turn>& turns, const s
   // Turns may have an empty last answer, which messages leave out.
   if (!generate && !turns.empty() && turns.back().answer.empty())
     talk.messages.push_back({.role = "assistant", .text = ""});
-  // A question is asked without its answer, as encode_question() asks it.
+  // A question is encoded without its answer, as in encode_question().
   if (generate && talk.messages.back().role == "assistant") talk.messages.pop_back();
   return named_form(name, eos, "<image>")->render(talk, generate);
 }
@@ -66,7 +66,7 @@ TEST(ChatTemplate, ToGenerateTheLastTurnStopsBeforeItsAnswer) {
   EXPECT_EQ(supervised(second), std::vector<std::string>{" A</s>"});
 }
 
-/// Of a conversation that a client continues after an answer, or begins with one.
+/// A conversation that a client continues after an answer, or begins with one.
 TEST(ChatTemplate, MessagesOfAnyOrderAreRendered) {
   const Conversation talk{{{.role = "assistant", .text = "Hello."},
                            {.role = "user", .text = "Q"},
@@ -106,7 +106,7 @@ TEST(ChatTemplate, ASystemTextTakesThePlaceOfTheTemplatesOwn) {
   EXPECT_EQ(render("llava-hf", {{"Q", "A"}}, "</s>", false, "Be brief.").text,
             "Be brief. USER: Q ASSISTANT: A</s>");
   EXPECT_THROW(render("plain", {{"Q", "A"}}, "</s>", false, "Be brief."), Error);
-  // An empty text takes the place of the template's own; a template without a place is as before.
+  // An empty text replaces the template's own; a template without a system text is unchanged.
   EXPECT_EQ(render("llava-v1", {{"Q", "A"}}, "</s>", false, "").text, " USER: Q ASSISTANT: A</s>");
   EXPECT_EQ(render("plain", {{"Q", "A"}}, "</s>", false, "").text, "QA</s>");
 }
@@ -189,7 +189,7 @@ TEST(Labels, AnySharedByteSupervises) {
   EXPECT_TRUE(supervised_mask({}, {{0, 1}}).empty());
 }
 
-/// The answer with its space and its end token, and nothing of the question, whatever the
+/// The answer with its space and its end token, and nothing of the question, for every
 /// tokenizer.
 TEST(Labels, SupervisedTokensAreTheAnswer) {
   for (const char* golden : {"llama_legacy", "llama_legacy_model", "metaspace_always",

@@ -1,4 +1,4 @@
-// Templates as jinja2 documents them. The comparison with jinja2 itself is peers/test_jinja.py.
+// Templates according to jinja2's documentation. peers/test_jinja.py compares with jinja2 itself.
 #include <thread>
 
 #include "tests/text/jinja_test.h"

@@ -1,4 +1,4 @@
-// Where the characters of a rendered template come from.
+// The origin of the characters of a rendered template.
 #include "tests/text/jinja_test.h"
 
 namespace lft::jinja_origins_test {

@@ -1,4 +1,4 @@
-// What templates may not do: errors with their lines, names that are not supported, and bounds.
+// Refused templates: errors with their lines, names that are not supported, and limits.
 #include <chrono>
 
 #include "tests/text/jinja_test.h"
@@ -72,7 +72,7 @@ TEST(JinjaRefusals, TypesThatDoNotGoTogether) {
   expect_refusal("{{ 9223372036854775808 }}", "more than 64 bits");
 }
 
-/// Refused within a second, whatever the template asks for.
+/// Refused within a second, for every template.
 TEST(JinjaRefusals, WhatTakesTooMuch) {
   const std::vector<std::string> hostile = {
       "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",

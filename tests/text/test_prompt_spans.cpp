@@ -1,5 +1,5 @@
-// What a chat template makes of a conversation: which bytes are supervised, said by the row, or an
-// image; and the templates that hide an answer.
+// A chat template's rendering of a conversation: which bytes are supervised, from the row, or an
+// image; and templates that hide an answer.
 #include "src/text/chat/jinja_template.h"
 #include "tests/support/expect_error.h"
 #include "tests/text/text_test.h"
@@ -81,7 +81,7 @@ TEST(Prompt, WhatTheTemplateMarksIsSupervised) {
 }
 
 TEST(Prompt, PlaceholdersInARowsWordsAreNoImages) {
-  // A template that prints texts puts what looks like a placeholder where no image is.
+  // A template that prints texts can print a literal placeholder where there is no image.
   const auto plain = chat("{% for m in messages %}{{ m.role }} {{ m.content }}</s>{% endfor %}");
   Conversation words = talk({{"Q", "one"}});
   words.messages[1].text = "an <image> is";

@@ -36,8 +36,8 @@ std::string field(int number, const std::string& value) {
   return out + value;
 }
 
-/// The first four bytes are the size of an array of offsets; offsets that point far outside bring
-/// the library down, at once or at a text that comes to them.
+/// The first four bytes are the size of an array of offsets; offsets that point far outside crash
+/// the library, at once or with a text that reaches them.
 TEST(SentencePiece, CharacterMapsThatLeadOutOfThemselves) {
   const std::string whole = test::read_bytes(golden_dir("model_only/tokenizer.model"));
   for (const char offset : {'\xFF', '\x7F'}) {
@@ -47,7 +47,7 @@ TEST(SentencePiece, CharacterMapsThatLeadOutOfThemselves) {
     EXPECT_NE(load_failure(scratch.path()).find("normalisation rules are damaged"),
               std::string::npos);
   }
-  // What follows byte 0xD0 of a text lies far away; nothing else of the trie does.
+  // The entry after byte 0xD0 of a text points far outside; nothing else in the trie does.
   std::string units(4 * 512, '\0');
   const uint32_t root = 256u << 10, far = 0x1FFFFFu << 10 | 0xD0;
   std::memcpy(units.data(), &root, sizeof root);

@@ -1,4 +1,4 @@
-// Ids and decoded texts against transformers (tests/goldens/tokenizers/ids.json), and the promises
+// Ids and decoded texts against transformers (tests/goldens/tokenizers/ids.json), and guarantees
 // about spans, size and hostile text.
 #include <chrono>
 #include <map>
@@ -48,7 +48,7 @@ TEST_P(Golden, DecodedTextIsTransformers) {
   }
 }
 
-/// Spans lie in the text, never step back, and leave out no byte.
+/// Spans are inside the text, never go backwards, and cover every byte.
 TEST_P(Golden, SpansCoverTheText) {
   const bool drops_spaces =
       GetParam() == "model_only_unigram";  // that model's own normalisation does
@@ -101,8 +101,8 @@ TEST(Tokenizer, ATokenHoldsTheSpaceBeforeIt) {
   EXPECT_EQ(tokens[2].end, 7u);
 }
 
-TEST(Tokenizer, APrefixPutInBelongsToTheCharacterBehindIt) {  // as the offsets of the tokenizers
-                                                              // library have it
+TEST(Tokenizer, APrefixPutInBelongsToTheCharacterBehindIt) {  // like the offsets of the tokenizers
+                                                              // library
   for (const char* name :
        {"llama_legacy", "llama_legacy_model", "metaspace_always", "model_only"}) {
     const auto tokenizer = Tokenizer::load(golden_dir(name));
@@ -157,7 +157,7 @@ TEST(Tokenizer, InvalidUtf8IsReadAsTheReplacementCharacter) {
   const std::string replaced =
       "a\xEF\xBF\xBD"
       "b\xEF\xBF\xBD"
-      "c\xEF\xBF\xBD";  // as Python's decode(errors="replace")
+      "c\xEF\xBF\xBD";  // as in Python's decode(errors="replace")
   for (const std::string& name : golden_names()) {
     const auto tokenizer = Tokenizer::load(golden_dir(name));
     const auto tokens = tokenizer->encode(broken);
@@ -217,8 +217,8 @@ double seconds_for(const Tokenizer& tokenizer, const std::string& unit, size_t b
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Eight times the text may take 8 x log factor, not 64 times; the bound leaves a factor of three
-/// to a busy machine.
+/// Eight times the text may take 8 x log factor, not 64 times; the bound allows a factor of three
+/// for a busy machine.
 TEST(Tokenizer, TimeGrowsWithTheTextAndNotItsSquare) {
   for (const char* name : {"llama_legacy", "llama_legacy_model", "byte_level_llama3"}) {
     const auto tokenizer = Tokenizer::load(golden_dir(name));

@@ -1,5 +1,5 @@
-// Tokenizer files that lie, contradict each other or want what is not there: each one kInput that
-// names the place.
+// Wrong, contradictory or incomplete tokenizer files: each is a kInput error that names the
+// position.
 #include <functional>
 
 #include "src/io/json.h"
@@ -13,7 +13,7 @@ namespace {
 using test::load_failure;
 using test::Scratch;
 
-/// The failure after `edit` changed tokenizer.json of a golden.
+/// The error after `edit` changed tokenizer.json of a golden.
 std::string failure_after(const std::function<void(Json&)>& edit,
                           const std::string& golden = "llama_legacy") {
   Scratch scratch(golden);
@@ -36,7 +36,7 @@ TEST(TokenizerFiles, NoTokenizer) {
 
 TEST(TokenizerFiles, InvalidJsonIsNotPassedOver) {
   for (const char* text : {"", "{", "[]", "{}", "null", "<html>", "{\"model\":{}} x", "\xFF\xFE"}) {
-    Scratch scratch("llama_legacy_model");  // tokenizer.model is there, and does not help
+    Scratch scratch("llama_legacy_model");  // tokenizer.model exists, and does not help
     test::write_bytes(scratch.path("tokenizer.json"), text);
     expect_says(load_failure(scratch.path()), {"tokenizer.json"});
   }
@@ -188,8 +188,8 @@ TEST(TokenizerFiles, Configuration) {
   expect_says(config(R"({"bos_token": 3})"), {"without content"});
 }
 
-/// tokenizer.json alone says which ids a text has, as in transformers: what lies next to it under
-/// the name of tokenizer.model is not read.
+/// Only tokenizer.json determines the ids of a text, as in transformers: an adjacent
+/// tokenizer.model is not read.
 TEST(TokenizerFiles, AModelNextToTheJsonIsNotRead) {
   const std::string text = "USER: <image>\n  the   cat \xF0\x9F\x98\x80</s> caf\xC3\xA9";
   const auto reverse_merges = [](Json& json) {

@@ -1,4 +1,4 @@
-// What the tests of this folder share: the golden tokenizers and scratch folders.
+// Shared helpers of this folder's tests: the golden tokenizers and scratch folders.
 #pragma once
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -53,7 +53,7 @@ inline std::vector<int64_t> ids_of(const std::vector<Token>& tokens) {
   return ids;
 }
 
-/// Expects kInput and gives what the user would read.
+/// Expects kInput and returns the printed error.
 inline std::string load_failure(const std::string& dir) {
   try {
     Tokenizer::load(dir);

@@ -1,12 +1,12 @@
-// The folder of a run as a kill leaves it, made of that of a whole one.
+// A run folder as left by a kill, made from that of a complete run.
 #pragma once
 #include <filesystem>
 #include <string>
 
 namespace lft::test {
 
-/// What a kill after `step` leaves: later checkpoints and the products are not there, the metrics
-/// may hold more than the checkpoint knows.
+/// The state after a kill at `step`: later checkpoints and the final files are missing, the metrics
+/// may have more lines than the checkpoint.
 inline void copy_killed(const std::string& from, const std::string& to, int64_t step) {
   namespace fs = std::filesystem;
   fs::copy(from, to, fs::copy_options::recursive);

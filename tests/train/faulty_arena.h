@@ -1,5 +1,5 @@
-// An arena of the CPU whose graphs are the bodies themselves, and in which memory runs out at a
-// chosen stage of a graph's proof. Needs a CountingAllocator. No test of its own.
+// A CPU arena whose graphs run the bodies directly, and in which memory runs out at a
+// chosen stage of a graph's verification. Needs a CountingAllocator. Contains no test.
 #pragma once
 #include <c10/util/Exception.h>
 
@@ -27,7 +27,7 @@ enum class Stage {
 
 class FaultyArena : public GraphArena {
  public:
-  /// `faults`: so many graphs are met.
+  /// `faults`: the number of graphs that fail.
   explicit FaultyArena(Stage stage, int faults = 1) : stage_(stage), faults_(faults) {}
   ~FaultyArena() override { allow(); }
 
@@ -37,11 +37,11 @@ class FaultyArena : public GraphArena {
 
   void give_back() override {
     allow();
-    if (std::exchange(refused_, false)) {  // and no body has run since: the copies did fail
+    if (std::exchange(refused_, false)) {  // no body has run since: the copies failed
       --faults_;
       failed_ = true;
     }
-    if (std::exchange(failed_, false)) return;  // called by who gives a graph up
+    if (std::exchange(failed_, false)) return;  // called when a graph is given up
     live_ = CountingAllocator::live();
     if (stage_ == Stage::kCopiesBefore && faults_ > 0) {
       refused_ = true;
@@ -49,13 +49,13 @@ class FaultyArena : public GraphArena {
     }
   }
 
-  /// A body before which copies were made is one whose graph is to be proven.
+  /// A body that runs after copies were made is one whose graph is to be verified.
   void run(const std::function<void()>& body) override {
     allow();
     refused_ = false;
     const bool proving = CountingAllocator::live() > std::exchange(live_, INT64_MAX);
     body();
-    if (proving && fails_at(Stage::kPass)) run_out();  // all that it writes is written
+    if (proving && fails_at(Stage::kPass)) run_out();  // all its output is written
     if (proving && fails_at(Stage::kCopiesAfter)) refuse();
   }
 

@@ -7,7 +7,7 @@
 
 namespace lft::test {
 
-/// `supervised` of the `length` text tokens count; an image of 16 positions stands before them.
+/// `supervised` of the `length` text tokens count; an image of 16 positions is before them.
 inline data::Sample image_sample(uint64_t seed, int64_t length, int64_t supervised) {
   std::mt19937_64 random(seed);
   data::Sample sample{

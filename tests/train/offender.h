@@ -1,4 +1,4 @@
-// An adapter as an extension would bring one, with something wrong in it, in a tiny model that
+// An adapter as from an extension, with a fault in it, in a tiny model that
 // takes training steps.
 #pragma once
 #include <ATen/ATen.h>
@@ -17,7 +17,7 @@
 
 namespace lft::test {
 
-/// y = x W^T + x A^T B^T, with something wrong at the end of it.
+/// y = x W^T + x A^T B^T, with a fault at the end.
 class Offender : public LinearAdapter {
  public:
   using Body = std::function<at::Tensor(Offender& self, const at::Tensor& x, const at::Tensor& y)>;

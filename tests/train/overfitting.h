@@ -1,5 +1,5 @@
-// A run whose held-out loss falls and then rises again, so that its best evaluation is not its
-// last, and what is read back of its evaluations.
+// A run whose held-out loss falls and then rises, so that its best evaluation is not its
+// last, and readers of its evaluations.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,8 +9,8 @@
 namespace lft::test {
 using namespace lft::recipe;
 
-/// Trained at a rate that first learns and then diverges from the held-out rows, whose answers are
-/// others than the training rows'. Evaluates after every step.
+/// Trained at a rate that first learns and then diverges from the held-out rows, whose answers
+/// differ from the training rows'. Evaluates after every step.
 inline Recipe overfitting(const TinyRun& run, const std::string& out, int64_t steps) {
   Json rows = Json::parse(slurp(run.dir().file("rows.json")));
   for (Json& row : rows) row["conversations"][1]["value"] = "gnu";

@@ -1,5 +1,5 @@
 // Counts the positions of every pass through the language model while it is observed, padding
-// included. No test of its own.
+// included. Contains no test.
 #pragma once
 #include <algorithm>
 #include <cstdint>

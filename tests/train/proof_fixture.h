@@ -1,5 +1,5 @@
-// A tiny random LLaVA with adapters, an optimizer and one sample with an image, for tests of what
-// is proven before step 1.
+// A tiny random LLaVA with adapters, an optimizer and one sample with an image, for tests of the
+// checks before step 1.
 #pragma once
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Reads back what a run left: metrics lines, the files whose bytes must agree between two runs.
+// Reads a run's output: metrics lines, and the files whose bytes must agree between two runs.
 #pragma once
 #include <filesystem>
 #include <sstream>
@@ -47,7 +47,7 @@ inline std::string loss_log(const std::string& dir) {
   return log;
 }
 
-/// What two runs of the same recipe must agree in, bit for bit: the adapter, weights and moments of
+/// The data that must be bit-equal in two runs of the same recipe: the adapter, weights and moments
 /// the checkpoint at `step`, the losses.
 struct RunBytes {
   std::string adapter, weights, moments, losses;

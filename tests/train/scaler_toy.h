@@ -55,13 +55,13 @@ inline void expect_bits(const std::vector<at::Tensor>& a, const std::vector<at::
   for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i], b[i])) << "tensor " << i;
 }
 
-/// How messages name the first optimizer of the fixture.
+/// The name of the fixture's first optimizer in messages.
 inline constexpr const char* kNames =
     "optimizer of 2 parameters: q_proj.lora_A.weight, q_proj.lora_B.weight";
 
 class Scaler : public ::testing::Test {
  protected:
-  /// Gradients of one backward pass; with `bad`, one element of the last one is that.
+  /// Gradients of one backward pass; with `bad`, one element of the last one is `bad`.
   void backward(const std::vector<Trainable>& parameters, float bad = 0) {
     scaler.scale(loss_of(parameters)).backward();
     if (bad != 0) parameters.back().tensor.mutable_grad()[1] = bad;

@@ -1,4 +1,4 @@
-// Gradients that are spoilt on their way to the check, as an overflow or a fault of memory would.
+// Gradients corrupted on their way to the check, like an overflow or a memory fault.
 #pragma once
 #include <algorithm>
 #include <functional>

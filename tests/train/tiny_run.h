@@ -134,8 +134,8 @@ class TinyRun {
     return recipe;
   }
 
-  /// Four steps of one row each, that train the projector's adapters; with `without_images` the
-  /// only image stands after the last of them.
+  /// Four steps of one row each that train the projector's adapters; with `without_images` the
+  /// only image comes after the last of them.
   Recipe projector_recipe(const std::string& out, bool without_images) const {
     nlohmann::json rows = nlohmann::json::parse(slurp(dir_.file("rows.json")));
     for (size_t i = 0; without_images && i + 1 < rows.size(); ++i) {

@@ -1,4 +1,4 @@
-// A tiny LLaVA and what takes training steps on it.
+// A tiny LLaVA and its training steps.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ class TinySteps : public ::testing::Test {
     state = {};
   }
 
-  /// load(), with adapters and a trained projector, the same each time. B is not zero, so that A
+  /// load(), with adapters and a trained projector, always the same. B is not zero, so that A
   /// learns from the first step.
   void build(double clip = 0, double lr = 1e-2) {
     load();

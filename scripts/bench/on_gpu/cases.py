@@ -1,5 +1,5 @@
-"""What is compared: shapes, cases, sides, their models and data,
-and how many operations a step must do."""
+"""The comparison plan: shapes, cases, sides, their models and data,
+and the number of operations per step."""
 
 import json
 import random
@@ -38,10 +38,10 @@ POSITIONS = (
     776,
     1076,
     2076,
-)  # 576 of the image and text; half of the text is supervised (23 % of 1076)
+)  # 576 from the image plus text; half of the text is supervised (23 % of 1076)
 BUDGET = 16 * 1024
 
-# lft's recipe fields by what stands after the "+": lft+ckpt, lft+fp8+eager, ...
+# lft's recipe fields by the suffixes after "+": lft+ckpt, lft+fp8+eager, ...
 OPTIONS = {
     "ckpt": {"train.activation_checkpointing": "block"},
     "det": {"train.deterministic": "true"},
@@ -62,11 +62,11 @@ NEEDS = {
     "peft+ckpt": "peft",
     "peft+liger": "liger_kernel",
     "unsloth": "unsloth",
-}  # measured only where Python has it
+}  # measured only if installed
 
-# The most telling first: a budget of minutes ends the list anywhere. (case, sides, rounds, steps:
-# None as asked for). 16k tokens a micro-batch take 70 GB of lft at rank 128 and more than an 80 GB
-# card has of PEFT without checkpointing; of 6k tokens either has room there.
+# The most informative cases first, since the time limit may end the list anywhere. (case, sides,
+# rounds, steps; None: as requested). 16k tokens per micro-batch take 70 GB in lft at rank 128, more
+# than an 80 GB card in PEFT without checkpointing; 6k tokens fit in both.
 PLAN = [
     ("7b:r128:s1076:t16k:d0", "lft,peft+ckpt", 1, 20),
     ("7b:r16:s1076:t16k:d0", "lft,peft+ckpt", 1, 20),
@@ -93,7 +93,7 @@ PLAN = [
 
 
 def parse_case(text):
-    """7b:r16:s1076:t16k:d0 -> size, rank, positions a row, rows a micro-batch (t1: one row),
+    """7b:r16:s1076:t16k:d0 -> size, rank, positions per row, rows per micro-batch (t1: one row),
     dropout."""
     size, rank, tokens, budget, dropout = text.split(":")
     positions = int(tokens[1:])
@@ -110,9 +110,9 @@ def parse_case(text):
 
 
 def useful_flops(case):
-    """A step's: 4 N of the frozen layers (no gradient of a frozen weight), LoRA forward and
+    """Operations of a step: 4 N for the frozen layers (no weight gradient), LoRA forward and
     backward, causal attention, the vision tower's forward pass and the head on supervised rows.
-    Recomputation is never counted."""
+    Recomputation is not counted."""
     t = SIZES[case["size"]]
     d, inner, layers = t["hidden_size"], t["intermediate_size"], t["num_hidden_layers"]
     kv = d * t["num_key_value_heads"] // t["num_attention_heads"]
@@ -127,7 +127,7 @@ def useful_flops(case):
 
 
 def make_model(size):
-    """config.json and the quickstart's tokenizer: both sides draw their weights themselves."""
+    """config.json and the quickstart's tokenizer; both sides initialise their own weights."""
     path = WORK / size
     path.mkdir(parents=True, exist_ok=True)
     token = json.loads((ROOT / "recipes/quickstart/model/config.json").read_text())[
@@ -167,7 +167,7 @@ def make_model(size):
 
 
 def bmp(size, pixels):
-    """A square 24-bit BMP, of a size divisible by four."""
+    """A square 24-bit BMP whose size is divisible by four."""
     return (
         b"BM"
         + struct.pack(
@@ -192,8 +192,8 @@ def bmp(size, pixels):
 
 
 def make_rows(positions):
-    """LLaVA JSON over noise images, as many rows as a micro-batch of 16k tokens has,
-    all of the same length. One word is one token; <s>, the mark's prefix and </s> make three."""
+    """LLaVA JSON over noise images, with the number of rows of a micro-batch of 16k tokens,
+    all of the same length. One word is one token; <s>, the mark's prefix and </s> add three."""
     text, supervised = positions - 576, round(0.5 * (positions - 576))
     data = WORK / f"rows-{positions}"
     data.mkdir(parents=True, exist_ok=True)
@@ -219,8 +219,8 @@ def make_rows(positions):
 
 
 def packed(build, name):
-    """Prepared rows of that name in a build that scripts/gpu --pack made, where it is one;
-    None elsewhere."""
+    """Prepared rows of that name in a build written by scripts/gpu --pack;
+    None for other builds."""
     folder, archive = build / "shards", build / "shards.tar.xz"
     if archive.exists() and not folder.exists():
         draft = build / "shards.part"
@@ -232,5 +232,5 @@ def packed(build, name):
 
 
 def shards(build, positions):
-    """Prepared rows: those of a pack, else what `scripts/bench/gpu data` wrote."""
+    """Prepared rows: those of a pack, otherwise those written by `scripts/bench/gpu data`."""
     return packed(build, str(positions)) or WORK / f"shards-{positions}"

@@ -1,5 +1,5 @@
-"""A tiny random checkpoint of each family: trained and asked on a CPU where images can be decoded,
-the same again on a GPU, and the two compared.
+"""A tiny random checkpoint of each family: trained and evaluated on a CPU where images can be
+decoded, then on a GPU, and the two results compared.
 
   python family_runs.py OUT    writes the checkpoints and their rows (needs scripts/setup --peers)
 """
@@ -14,7 +14,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from on_gpu.machine import ROOT, run
 
-LIMIT_S = 600  # of a program here
+LIMIT_S = 600  # time limit of one program
 STEPS, TOKENS, AT_ONCE = 4, 512, 8
 CHECKPOINTS = [
     "plain",  # LLaVA-1.5
@@ -28,7 +28,7 @@ CHECKPOINTS = [
 ]
 PACKED = {"train.max_tokens_per_step": 1024}
 LOW = {"precision.compute": "bf16", "model.base_dtype": "bf16"}
-WAYS = {  # what differs from padded micro-batches in FP32
+WAYS = {  # differences from padded micro-batches in FP32
     "padded": {},
     "packed": PACKED,
     "recomputed": {"train.activation_checkpointing": "block"},
@@ -89,7 +89,7 @@ def recipe(folder, name, way, out):
 
 
 def trained(lft, folder, name, way, work, call):
-    """{losses, norms, events} of a run and, in FP32, what the checkpoint answers without it.
+    """{losses, norms, events} of a run and, in FP32, the checkpoint's answers without the adapter.
     call(command) -> text."""
     out = work / f"{name}-{way.replace(' ', '-')}"
     shutil.rmtree(out, ignore_errors=True)
@@ -115,13 +115,13 @@ def trained(lft, folder, name, way, work, call):
 
 
 def all_trained(lft, folder, work, call, ways=tuple(WAYS)):
-    """{NAME: {WAY: what trained() finds, or {"error": ...}}}, a few runs at a time."""
+    """{NAME: {WAY: result of trained() or {"error": ...}}}, a few runs at a time."""
     work.mkdir(parents=True, exist_ok=True)
 
     def one(name, way):
         try:
             return trained(lft, folder, name, way, work, call)
-        except Exception as error:  # one run's fault stops no other
+        except Exception as error:  # a failing run does not stop the others
             return {"error": str(error)}
 
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
@@ -133,10 +133,10 @@ def all_trained(lft, folder, work, call, ways=tuple(WAYS)):
 
 
 def faults(cpu, gpu):
-    """Where a GPU's runs are not the CPU's: a line each. FP32 computes the same sums in another
+    """One line per difference between GPU and CPU runs. FP32 computes the same sums in another
     order: two steps agree to 1e-5; after that Adam divides gradients near zero by their size, so
-    that their rounding moves weights, and a packed CPU run is up to 2e-4 from a padded one. A BF16
-    run is at most three times as far from the CPU's FP32 run as the CPU's BF16 run is."""
+    their rounding moves weights: a packed CPU run differs by up to 2e-4 from a padded one. A BF16
+    run may differ from the CPU's FP32 run by three times as much as the CPU's BF16 run."""
     lines = []
     distance = lambda a, b: sum(abs(x - y) for x, y in zip(a["losses"], b["losses"])) / STEPS
     for name, ways in cpu.items():
@@ -164,7 +164,7 @@ def faults(cpu, gpu):
 
 
 def run_here(command):
-    """What a program says; RuntimeError with the end of it where it fails."""
+    """The output of a program; RuntimeError with its last lines on failure."""
     text, error = run(command, {**os.environ, "OMP_NUM_THREADS": "1"}, LIMIT_S)
     if error:
         raise RuntimeError(f"{' '.join(map(str, command))}: {error}")
@@ -172,7 +172,7 @@ def run_here(command):
 
 
 def prepare(lft, python, out, ways=tuple(WAYS)):
-    """Checkpoints, prepared rows and what this machine's CPU makes of them, in `out`."""
+    """Writes checkpoints, prepared rows and this machine's CPU results into `out`."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     run_here([python, __file__, out])
@@ -185,7 +185,7 @@ def prepare(lft, python, out, ways=tuple(WAYS)):
                 *("--set", f"data.image_root={out / 'images'}"),
             ]
         )
-    shutil.rmtree(out / "images")  # the prepared rows contain what is read of them
+    shutil.rmtree(out / "images")  # the prepared rows contain everything that is read
     cpu = all_trained(lft, out, out.with_name("families-cpu"), run_here, ways)
     (out / "cpu.json").write_text(json.dumps(cpu, indent=1))
     return out

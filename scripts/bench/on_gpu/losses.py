@@ -1,12 +1,12 @@
-"""Two hundred steps of lft and of PEFT from one adapter over the same batches, in BF16: how far
-their losses are apart, beside how far PEFT's own are when every element of its first adapter is
-moved by one BF16 ulp. One such distance is one draw, so several moved adapters are trained by both:
-the mean over every run of lft beside every run of PEFT is compared with the mean over every two
-runs of PEFT. Both read prepared rows, in their order, without dropout.
+"""Two hundred steps of lft and of PEFT from one adapter over the same batches, in BF16: the
+distance of their losses, relative to PEFT's distance from itself when every element of its first
+adapter is moved by one BF16 ulp. A single distance is one sample, so both train several moved
+adapters: the mean over all pairs of an lft run and a PEFT run is compared with the mean over all
+pairs of PEFT runs. Both read prepared rows, in their order, without dropout.
 
-At a low rate, and from an adapter whose B is drawn, as in tests/peers/test_mixed.py: the difference
-is then an average over many roundings. At the quickstart's own rate a run amplifies any difference,
-and a fresh B of zeros has no ulp to be moved by: that base is here to show it."""
+With a low learning rate and a random B, as in tests/peers/test_mixed.py, the difference is an
+average over many roundings. At the quickstart's learning rate a run amplifies any difference, and
+a fresh B of zeros has no ulp to be moved by: that base is included to show it."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ from .machine import KEPT, ROOT, WORK, Deadline, environment, processor, program
 
 STEPS = 200
 TARGETS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
-SEEDS = (1, 2, 3, 4, 5)  # of the moved adapters, as far as the minutes reach
+SEEDS = (1, 2, 3, 4, 5)  # seeds of the moved adapters, within the time limit
 QUICKSTART = dict(
     model="quickstart",
     rank=16,
@@ -64,7 +64,7 @@ BASES = {
 
 
 def quickstart_shards(args):
-    """Prepared digits: a packed build's, else made here."""
+    """Prepared digits of a packed build, otherwise prepared here."""
     out = cases.packed(args.build, "quickstart-train") or WORK / "quickstart-train"
     if not out.exists():
         _, error = run(
@@ -96,7 +96,7 @@ class Rows:
                 self.samples.append((t["input_ids"][text], t["labels"][text], t["pixels"][image]))
 
     def batches(self, size, count):
-        """In file order, each epoch with its short last batch."""
+        """Batches in file order; the last batch of each epoch may be short."""
         epoch = [self.samples[at : at + size] for at in range(0, len(self.samples), size)]
         return [epoch[step % len(epoch)] for step in range(count)]
 
@@ -118,7 +118,7 @@ class Rows:
 
 
 def drawn_config(name):
-    """The quickstart's with a decoder of 1b's shape, short rows a CPU can train on; or 1b's own."""
+    """The quickstart with a decoder of 1b's shape and short rows for CPU training; or 1b itself."""
     if name != "1b-digits":
         return cases.make_model(name)
     config = json.loads((ROOT / "recipes/quickstart/model/config.json").read_text())
@@ -130,7 +130,7 @@ def drawn_config(name):
 
 
 def base_model(name, args):
-    """Folder of the base: the embedded one, or one drawn once and saved,
+    """Folder of the base: the embedded one, or one initialised once and saved,
     so that both sides read the same weights."""
     if name == "quickstart":
         return ROOT / "recipes/quickstart/model"
@@ -188,13 +188,13 @@ def peft_model(base, setting, device, moved_by=None):
 
 
 def move_by_one_bf16_ulp(parameters, seed):
-    """Up or down at random; a zero, as all of a fresh B is, has no ulp of its own and stays."""
+    """Moves each element up or down at random; a zero (all of a fresh B) stays unchanged."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in parameters:
-            _, exponent = torch.frexp(parameter)  # a significand in [0.5, 1), of eight bits
+            _, exponent = torch.frexp(parameter)  # a significand in [0.5, 1) with eight bits
             direction = (
                 torch.randint(0, 2, parameter.shape, generator=generator).to(parameter.device) * 2.0
                 - 1.0
@@ -281,15 +281,15 @@ def apart(left, right):
 
 
 def share_of_bound(ours, peft):
-    """Mean distance of lft's runs from PEFT's over that of PEFT's runs from each other."""
+    """Mean distance between lft's and PEFT's runs divided by the mean distance among PEFT's."""
     return statistics.fmean(
         itertools.starmap(apart, itertools.product(ours, peft))
     ) / statistics.fmean(itertools.starmap(apart, itertools.combinations(peft, 2)))
 
 
 def by_chance(ours, peft):
-    """How often the share is as large when it is left to chance which
-    of the runs are called lft's."""
+    """Fraction of random relabellings of the runs as lft's
+    for which the ratio is at least as large."""
     runs, picks = (
         [*ours, *peft],
         list(itertools.combinations(range(len(ours) + len(peft)), len(ours))),
@@ -364,7 +364,7 @@ def compare(args, record):
                 if args.device == "cpu" or deadline.left() > 90
                 else {"error": "no time left"}
             )
-        except Exception as error:  # the other base is compared all the same
+        except Exception as error:  # the other base is still compared
             results[name] = {"error": f"{type(error).__name__}: {error}"[:KEPT]}
         print(
             name,

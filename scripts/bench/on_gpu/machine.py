@@ -1,5 +1,5 @@
-"""The machine and the build: where programs lie and find their libraries, the card, its clocks
-and memory while something runs, records and logs on disk."""
+"""The machine and the build: paths of programs and libraries, the GPU, its clocks
+and memory during a run, records and logs on disk."""
 
 import functools
 import json
@@ -15,7 +15,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 WORK = ROOT / "runs/bench-gpu"
-KEPT = 4000  # characters of an error that a record keeps; the whole of what was said is in the log
+KEPT = 4000  # characters of an error kept in the record; the complete output is in the log
 CARD = (
     "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,"
     "power.draw,temperature.gpu,memory.used,memory.total"
@@ -23,7 +23,7 @@ CARD = (
 
 
 def card():
-    """What nvidia-smi says of the first GPU now; {} where there is none."""
+    """nvidia-smi's values for the first GPU at this moment; {} if there is none."""
     try:
         out = subprocess.run(
             ["nvidia-smi", f"--query-gpu={CARD}", "--format=csv,noheader"],
@@ -48,7 +48,7 @@ def processor():
 
 
 def commit(build):
-    """Of a packed build the one it was made from; empty in another copy without git's folder
+    """The commit: for a packed build the one it was made from; empty in a copy without .git
     and on a machine without git."""
     if (build / "commit").exists():
         return (build / "commit").read_text().strip()
@@ -61,21 +61,21 @@ def commit(build):
 
 def program(build, name):
     """build/lft, build/tests/test_gpu, ... in a build folder and in one
-    that scripts/gpu --pack made."""
+    written by scripts/gpu --pack."""
     return next(
         (path for path in (build / name, build / "tests" / name) if path.exists()), build / name
     )
 
 
 def toolkit(name):
-    """A program of the CUDA toolkit, whose folder is not always in PATH."""
+    """Path of a CUDA toolkit program, whose folder is not always in PATH."""
     return shutil.which(name) or shutil.which(name, path="/usr/local/cuda/bin") or name
 
 
 @functools.cache
 def torch_libraries(python):
-    """(version, folders of the LibTorch and the CUDA libraries) of the PyTorch that this Python
-    brings; ("", []) where it has none."""
+    """(version, folders of the LibTorch and CUDA libraries) of this Python's PyTorch;
+    ("", []) if it has none."""
     script = (
         "import importlib.metadata, importlib.util, pathlib; "
         "torch = pathlib.Path(importlib.util.find_spec('torch').origin).parent; "
@@ -89,13 +89,13 @@ def torch_libraries(python):
 
 
 def paths(*folders):
-    """LD_LIBRARY_PATH with these before what it has."""
+    """LD_LIBRARY_PATH with these folders first."""
     return ":".join([*map(str, folders), os.environ.get("LD_LIBRARY_PATH", "")]).rstrip(":")
 
 
 def environment(build, python):
-    """Of lft's programs: a packed build brings what PyTorch does not and takes LibTorch from this
-    Python, if it is the one it was built with."""
+    """Environment of lft's programs: a packed build contains the libraries PyTorch lacks and uses
+    this Python's LibTorch if it has the version that the build was made with."""
     out = dict(os.environ)
     if (build / "lib").is_dir():
         version, folders = torch_libraries(python)
@@ -110,12 +110,12 @@ def environment(build, python):
 
 
 def peer_environment():
-    """Of a peer's Python: it fetches nothing, and what it says comes at once."""
+    """Environment of a peer's Python: no downloads, unbuffered output."""
     return {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
 
 
 class Watch:
-    """Memory, SM clock and power of the card while a block runs, ten times a second."""
+    """Memory, SM clock and power of the GPU while a block runs, sampled ten times per second."""
 
     def __enter__(self):
         self.file = tempfile.TemporaryFile("w+")
@@ -165,7 +165,7 @@ class Deadline:
 
 
 def arguments(given):
-    """Without those that name places of one machine."""
+    """The environment without variables that contain paths of one machine."""
     kept, given = [], iter(given)
     for each in given:
         if each in ("--build", "--python", "--out", "--after"):
@@ -176,8 +176,8 @@ def arguments(given):
 
 
 class Record:
-    """A JSON file that holds whatever was measured so far, written anew with every entry.
-    Beside it, under the same name, a log of all that the programs say, written as they say it."""
+    """A JSON file with the measurements so far, rewritten after every entry.
+    A log with the same base name contains the output of all programs, written as it arrives."""
 
     def __init__(self, path, build):
         script = str(pathlib.Path(sys.argv[0]).resolve().relative_to(ROOT))
@@ -212,7 +212,7 @@ class Record:
             draft.replace(self.path)
 
 
-log = None  # of what programs say; none: a file that is deleted again
+log = None  # log of program output; None: a temporary file
 
 
 def log_to(path):
@@ -222,9 +222,9 @@ def log_to(path):
 
 
 def call(command, env, timeout, cwd=ROOT):
-    """(exit code, what it said on either stream); exit code None: it took longer, and it and all it
-    started were killed. It writes into the log itself, so that nothing is lost where this process,
-    or the machine, ends first."""
+    """(exit code, combined output); exit code None: the time limit passed, and the program and its
+    children were killed. Output is written directly to the log, so that nothing is lost if this
+    process or the machine stops first."""
     with open(log, "ab+") if log else tempfile.TemporaryFile() as said:
         said.write(f"$ {' '.join(str(part) for part in command)}\n".encode())
         said.flush()
@@ -245,14 +245,14 @@ def call(command, env, timeout, cwd=ROOT):
             os.killpg(process.pid, signal.SIGKILL)
             try:
                 process.wait(timeout=15)
-            except subprocess.TimeoutExpired:  # it sits in the driver, which a signal does not end
+            except subprocess.TimeoutExpired:  # blocked in the driver, which no signal interrupts
                 pass
         said.seek(begin)
         return code, said.read().decode(errors="replace")
 
 
 def run(command, env, timeout):
-    """(what it said, None) or (that, why it failed); memory that ran out is "does not fit: ..."."""
+    """(output, None) or (output, reason of the failure); out of memory is "does not fit: ..."."""
     try:
         code, text = call(command, env, timeout)
     except OSError as error:
@@ -266,11 +266,11 @@ def run(command, env, timeout):
 
 
 def json_lines(text):
-    """The JSON objects among the lines of what a program said."""
+    """The JSON objects among the lines of a program's output."""
     found = []
     for line in text.splitlines():
         try:
             found += [json.loads(line)] if line.startswith("{") else []
-        except ValueError:  # a brace of another kind, or a line cut short
+        except ValueError:  # a line that is no JSON, or a truncated one
             pass
     return found

@@ -1,5 +1,5 @@
-"""A folder with all that a machine without the toolchain needs beside the sources and a PyTorch:
-made, and checked against what such a machine has."""
+"""A folder with everything that a machine without the toolchain needs in addition to the sources
+and PyTorch: written, and checked against such a machine."""
 
 import functools
 import pathlib
@@ -12,7 +12,7 @@ import tarfile
 from . import cases, family_runs
 from .machine import ROOT, WORK, commit, program, torch_libraries
 
-# In the pack: what the build calls it. An lft that decodes no images needs nothing of OpenCV's.
+# Names in the pack and in the build. An lft that decodes no images needs no OpenCV.
 PROGRAMS = {
     "lft": "lft_no_images",
     "test_kernels": "test_kernels",
@@ -32,9 +32,9 @@ TARGETS = [
     "cuda_trace",
     "lft_cudnn",
 ]
-LIMIT = 60 << 20  # of the pack's archive and the repository's files; a machine may take 64
-# The C and C++ runtime of Ubuntu 22.04, the oldest one with GCC 12's libstdc++,
-# by which the programs are compiled; PyTorch's wheels need less.
+LIMIT = 60 << 20  # archive plus repository files; a machine may accept 64
+# The C and C++ runtime of Ubuntu 22.04, the oldest with the libstdc++ of GCC 12,
+# which compiles the programs; PyTorch's wheels require less.
 NEWEST = {"GLIBC": (2, 35), "GLIBCXX": (3, 4, 30), "CXXABI": (1, 3, 13), "GCC": (12, 0, 0)}
 RUNTIME = re.compile(r"^(lib(c|m|dl|rt|util|resolv|pthread|stdc\+\+|gcc_s)\.so|ld-linux)")
 
@@ -47,14 +47,14 @@ def said(*command):
 
 @functools.cache
 def needed(path):
-    """Names of the libraries that a program or library asks the loader for."""
+    """Names of the libraries that a program or library requires (DT_NEEDED)."""
     return re.findall(r"\(NEEDED\).*\[(.+)\]", said("readelf", "-dW", path))
 
 
 @functools.cache
 def symbols(path):
-    """({symbols it brings}, {(symbol, version)} that others must bring);
-    weak ones need not be there."""
+    """({defined symbols}, {(symbol, version)} required from others);
+    weak ones are optional."""
     brings, asks = set(), set()
     for line in said("nm", "-D", path).splitlines():
         kind, name = line.split()[-2:]
@@ -67,7 +67,7 @@ def symbols(path):
 
 
 def too_new(version):
-    """Of a symbol's version, "GLIBC_2.36": whether it is of a runtime newer than NEWEST."""
+    """Whether a symbol version such as "GLIBC_2.36" is newer than the runtime NEWEST."""
     family, _, number = version.partition("_")
     return (
         family in NEWEST
@@ -83,8 +83,8 @@ def library_in(name, folders):
 
 
 def loaded(path, folders):
-    """(what the loader finds for a program in these folders, names that it does not find there);
-    the runtime is looked for nowhere."""
+    """(libraries that the loader finds for a program in these folders, names it does not find);
+    the C and C++ runtime is ignored."""
     found, missing, rest = {}, set(), [path]
     while rest:
         for name in needed(rest.pop()):
@@ -99,8 +99,8 @@ def loaded(path, folders):
 
 
 def faults(path, folders):
-    """What keeps a program of the pack from running where these folders and the oldest runtime are:
-    a line each."""
+    """Reasons why a program of the pack cannot run with these folders and the oldest runtime,
+    one line each."""
     libraries, missing = loaded(path, folders)
     out = [f"{path.name} needs {name}, which nothing brings" for name in sorted(missing)]
     brought = set().union(*(symbols(library)[0] for library in libraries))
@@ -113,8 +113,8 @@ def faults(path, folders):
 
 
 def check(out, python):
-    """All faults of a pack: its programs and libraries beside PyTorch's,
-    and its size beside the repository's files."""
+    """All faults of a pack: its programs and libraries with PyTorch's libraries,
+    and its size together with the repository's files."""
     _, torch = torch_libraries(python)
     folders = [out / "lib", *torch]
     lines = [
@@ -142,8 +142,8 @@ def size(path):
 
 
 def system_libraries(path, torch):
-    """Those that neither the C and C++ runtime nor PyTorch brings,
-    as this machine's loader finds them."""
+    """Libraries that neither the C and C++ runtime nor PyTorch provides,
+    as found by this machine's loader."""
     found = re.findall(r"^\s*(\S+) => (/\S+)", said("ldd", path), re.M)
     return [
         (name, pathlib.Path(place))
@@ -153,7 +153,7 @@ def system_libraries(path, torch):
 
 
 def prepare(lft, name, env=None):
-    """The quickstart's digits of one kind, by an lft that decodes images; once."""
+    """The quickstart's digits of one kind, prepared once by an lft that decodes images."""
     out, digits = WORK / name, ROOT / "recipes/quickstart/digits"
     if not out.exists():
         rows = digits / f"{name.removeprefix('quickstart-')}.json"
@@ -179,7 +179,7 @@ def prepare(lft, name, env=None):
 
 
 def make_data(build, python):
-    """Prepared rows anew: an older build may have prepared other samples."""
+    """Prepares the rows again: an older build may have prepared other samples."""
     for stale in [*WORK.glob("shards-*"), *WORK.glob("quickstart-*")]:
         shutil.rmtree(stale)
     said(sys.executable, ROOT / "scripts/bench/gpu", "data", "--build", build)
@@ -195,7 +195,7 @@ def make_data(build, python):
 
 
 def make(build, out, python):
-    """Exit status 0, or the faults."""
+    """Returns exit status 0, or the faults."""
     subprocess.run(["cmake", "--build", build, "--target", *TARGETS], check=True, cwd=ROOT)
     shutil.rmtree(out, ignore_errors=True)
     (out / "lib").mkdir(parents=True)

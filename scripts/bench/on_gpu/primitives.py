@@ -1,6 +1,6 @@
-"""What the GPU step rests on, through PyTorch alone: matrix products and the stock
-chain that lft's gradient check stands against. Every part runs in a process of its own, for an
-error of the device ends all that follows in one; it prints a JSON object for each row as it has it.
+"""Building blocks of the GPU step in PyTorch alone: matrix products and the stock
+chain that lft's gradient check is compared with. Every part runs in a separate process, because a
+device error breaks everything after it in one; it prints one JSON object per row as it is measured.
 
   primitives.py PART      one part, here
 """
@@ -34,7 +34,7 @@ def milliseconds(call, rounds=20):
 
 
 def ceilings():
-    """What the card multiplies and copies at: random numbers, 8192^3 in BF16,
+    """Matrix product and copy rates of the GPU: random numbers, 8192^3 in BF16,
     and 2 GiB read and written."""
     import torch
 
@@ -52,8 +52,8 @@ def ceilings():
 
 def lora_products():
     """Y = X W^T + h B^T three ways: the wide product alone (no LoRA), with the low-rank part added
-    after it, and as one product over k + r columns of buffers whose rows are k + r apart. Decides
-    how a LoRA linear runs: K-concat has to lose under 3 % on the wide product."""
+    after it, and as one product over k + r columns of buffers with a row stride of k + r. Decides
+    how a LoRA linear runs: K-concat must cost less than 3 % over the wide product."""
     import torch
 
     for tokens in (776, 4096, 16384):
@@ -160,7 +160,7 @@ def stock_chain():
 
 
 def fused_beside_stock(kernels, chain):
-    """How many times faster lft's one launch is: {rank: ratio}, and with the update behind both."""
+    """Speed-up of lft's single launch: {rank: ratio}, and with the update included in both."""
     ms = {row["kernel"]: row["ms"] for row in kernels}
     out = {}
     for row in chain:
@@ -185,7 +185,7 @@ PARTS = {
 
 
 def part(args, name, seconds):
-    """(rows, None) or (rows up to there, why no more): a part in a process of its own."""
+    """(rows, None) or (rows until a failure, reason): runs a part in a separate process."""
     text, error = run(
         [args.python, pathlib.Path(__file__).resolve(), name], peer_environment(), seconds
     )
@@ -193,8 +193,8 @@ def part(args, name, seconds):
 
 
 def measure(args, record):
-    """The most needed first; one that hangs leaves the others half of the time that is left,
-    and what the minutes do not reach is named."""
+    """The most important part first; one that hangs leaves the others half of the remaining time.
+    Parts that the time limit excludes are listed."""
     deadline = Deadline(args.minutes)
     for name in PARTS:
         left = deadline.left()

@@ -1,4 +1,4 @@
-"""lft train beside PyTorch peers: speed, memory, and what a step asks of CUDA."""
+"""lft train and PyTorch peers: speed, memory, and the CUDA calls of a step."""
 
 import gzip
 import json
@@ -36,8 +36,8 @@ for name in sys.argv[2:]:
 
 
 def versions(args, names, deadline):
-    """{module: its version, or that and why it "cannot be imported"} of the peers' Python.
-    One that hangs takes none of those before it along."""
+    """{module: its version, or the reason why it "cannot be imported"} of the peers' Python.
+    One that hangs does not affect those before it."""
     if not names:
         return {}
     text, error = run(
@@ -50,15 +50,15 @@ def versions(args, names, deadline):
 
 
 def ceilings(args, deadline):
-    """What this card copies and multiplies at, by this Python's PyTorch;
-    {"error": ...} where it cannot say."""
+    """Copy and matrix product rates of this GPU, measured by this Python's PyTorch;
+    {"error": ...} on failure."""
     rows, error = primitives.part(args, "ceilings", min(90, deadline.left()))
     return rows[-1] if rows else {"error": error}
 
 
 def run_folder():
-    """Where lft writes its run: in memory where there is room for a rank-128 run's checkpoints,
-    since no figure is about the disk."""
+    """Output folder of lft: in memory if the checkpoints of a rank-128 run fit,
+    since no figure depends on the disk."""
     memory = pathlib.Path("/dev/shm")
     return (
         memory / "lft-bench-run"
@@ -145,8 +145,8 @@ def lft_figures(out):
 
 
 def measure(args, case, side, steps, timeout, injected=None):
-    """One run in a separate process: its figures, or {"error": ...}. injected: (library, the
-    variable that names its file, that file), where CUDA is to load one."""
+    """Figures of one run in a separate process, or {"error": ...}. injected: (library, the variable
+    that names its output file, that file), for a library that CUDA loads."""
     out = run_folder()
     shutil.rmtree(out, ignore_errors=True)
     ours = side.split("+")[0] == "lft"
@@ -169,7 +169,7 @@ def measure(args, case, side, steps, timeout, injected=None):
     clocks = {"before": before, "after": card(), **watch.seen}
     try:
         figures = {"error": error} if error else lft_figures(out) if ours else json_lines(text)[-1]
-    except Exception as failure:  # the other sides are measured all the same
+    except Exception as failure:  # the other sides are still measured
         figures = {
             "error": f"{type(failure).__name__}: {failure}; last said {text.strip()[-KEPT:]!r}"
         }
@@ -178,21 +178,21 @@ def measure(args, case, side, steps, timeout, injected=None):
 
 
 def guess_seconds(case, side, steps):
-    """How long a run may take: its operations at a pace the side keeps, and its start."""
+    """Time limit of a run: its operations at a conservative rate, plus start-up."""
     pace = {"lft": 5e14, "peft": 3e14, "peft+ckpt": 2.2e14, "peft+liger": 3.5e14, "unsloth": 3e14}[
         side if side in cases.PEERS else "lft"
     ]
     start = (
         22 if side in cases.PEERS else 100 if "nf4" in side else 20 + 0.15 * case["rank"]
-    )  # NF4: 6.5 billion weights become codes on the CPU
+    )  # NF4: 6.5 billion weights are quantized on the CPU
     return start + (steps + 3) * max(
         cases.useful_flops(case) / pace, 0.03 if side.startswith("lft") else 0.13
     )
 
 
 def summary(case, runs, limits):
-    """Medians of a side's good runs, with the shares of the card's dense BF16 rate as measured
-    in this record and by an H100's and H200's datasheet (989)."""
+    """Medians of a side's successful runs, with the fraction of the GPU's dense BF16 rate measured
+    in this record and as in the H100 and H200 datasheet (989)."""
     good = [run for run in runs if "error" not in run]
     if not good:
         return {"error": runs[-1]["error"]}
@@ -242,9 +242,9 @@ def summaries(runs, limits):
 
 
 def compare(args, record):
-    """The plan, or the cases asked for, round by round: sides alternate, and the minutes end the
-    list between two runs. What an earlier record holds is not run again, and stays; nor is what did
-    not fit into the card's memory."""
+    """The plan, or the requested cases, round by round: sides alternate, and the limit ends the
+    list between two runs. Runs of an earlier record are kept and not repeated, including those that
+    did not fit into GPU memory."""
     plan = cases.PLAN
     if args.cases:
         plan = [(case, args.sides, args.runs, None) for case in args.cases.split(",")]
@@ -368,7 +368,7 @@ TRACED = [("7b:r16:s1076:t16k:d0", "lft"), ("7b:r128:s1076:t16k:d0", "lft")]
 
 
 def trace(args, record):
-    """Every kernel of a run, in a file next to the record, and what a step is made of: the time of
+    """Every kernel of a run, in a file next to the record, and what a step consists of: the time of
     each kernel by name in the last step."""
     deadline, rows = Deadline(args.minutes), []
     for text, sides in (
@@ -392,8 +392,8 @@ def trace(args, record):
 
 
 def step_of(lines, step_s):
-    """The last whole step of a trace: kernels by name with count and milliseconds, and how long no
-    kernel ran."""
+    """The last whole step of a trace: kernels by name with count and milliseconds, and time with
+    no kernel running."""
     names = {line.split(" ", 2)[1]: line.split(" ", 2)[2] for line in lines if line[0] == "="}
     kernels = [tuple(map(int, line.split())) for line in lines if line[0] != "="]
     end = kernels[-1][0] + kernels[-1][1]

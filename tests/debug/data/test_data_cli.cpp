@@ -1,5 +1,5 @@
-// lft validate and lft preview as commands: exit codes, one error block, output that a script can
-// read.
+// lft validate and lft preview as commands: exit codes, one error block, machine-readable
+// output.
 #include <fstream>
 
 #include "cli/run_lft.h"
@@ -110,7 +110,7 @@ TEST_F(DataCommands, PreviewPrintsMarksIntoAFileAndColoursOnATerminal) {
   EXPECT_TRUE(contains(ran.out, "[[ red</s>]]\n\nsample   id \"row1\"")) << ran.out;
   EXPECT_FALSE(contains(ran.out, "\x1b")) << ran.out;
   EXPECT_FALSE(contains(ran.out, "row2")) << ran.out;
-  // script(1), which every Debian has, gives the command a terminal.
+  // script(1), part of every Debian, gives the command a terminal.
   const std::string typed = run_.dir().file("typed");
   const std::string command = "OMP_NUM_THREADS=1 script -qec '" LFT_BINARY_DIR "/lft preview " +
                               run_.dir().file("recipe.yaml") + " -n 1' " + typed +

@@ -1,4 +1,4 @@
-// lft preview: what is shown is what training reads, and nothing in it can move a cursor or run in
+// lft preview: it shows what training reads, and nothing in it can move a cursor or run in
 // a browser.
 #include "debug/validate_fixture.h"
 #include "src/base/hash.h"
@@ -28,13 +28,13 @@ class PreviewTest : public test::DataTest {
   std::string text(const Preview& preview, bool terminal = false) const {
     return preview_text(preview, recipe_, terminal);
   }
-  /// One row alone, under the plain template.
+  /// A single row under the plain template.
   Preview alone(const std::string& question, const std::string& answer) {
     lines_ = {row("one", "", question, answer).dump()};
     recipe_.data.chat_template = "plain";
     return preview(1).at(0);
   }
-  /// What training reads of a row.
+  /// Training's encoding of a row.
   Sample sample(int64_t index) const {
     const auto tokenizer = Tokenizer::load(recipe_.model.path);
     const EncodeOptions options = encode_options(
@@ -166,7 +166,7 @@ TEST_F(PreviewTest, TextCannotMoveTheCursor) {
     const std::string shown = text(alone("a\x1b[2J\r\x07", "\u202eb\u4e2d"), terminal);
     EXPECT_TRUE(contains(shown, "a\\x1b[2J\\r\\x07")) << shown;
     EXPECT_TRUE(contains(shown, "\\u202eb\u4e2d</s>"))
-        << shown;  // a character of three byte tokens stands there once
+        << shown;  // a character of three byte tokens appears once
     EXPECT_FALSE(contains(shown, "\u202e"));
   }
 }

@@ -1,5 +1,5 @@
-// lft validate on planted faults, one at a time and all at once; and on healthy data, where it must
-// say nothing.
+// lft validate on planted faults, one at a time and all at once; and on healthy data, without
+// findings.
 #include <functional>
 
 #include "debug/validate_fixture.h"
@@ -22,8 +22,8 @@ using test::row;
 
 class Validate : public test::DataTest {
  protected:
-  static constexpr size_t kBad = 5;  // the row that a test spoils
-  /// The spoilt row's image becomes these bytes.
+  static constexpr size_t kBad = 5;  // the row that a test corrupts
+  /// The corrupted row's image becomes these bytes.
   void replace_image(const std::string& bytes) {
     run_.dir().write("images/" + image_name(), bytes);
   }
@@ -208,7 +208,7 @@ TEST_F(Validate, AnImageBehindTheLimit) {
 
 TEST_F(Validate, ReplyWithoutASupervisedEndToken) {
   nlohmann::json tokenizer = test::byte_tokenizer();  // </s> is in the vocabulary, but no longer a
-                                                      // token of its own in a text
+                                                      // separate token in a text
   tokenizer["added_tokens"].erase(2);
   ASSERT_EQ(tokenizer["added_tokens"].size(), 3u);
   run_.dir().write("model/tokenizer.json", tokenizer.dump());
@@ -241,7 +241,7 @@ TEST_F(Validate, SpecialTokensAndTurnMarksInTexts) {
     recipe_.data.special_tokens_in_text = "error";
     expect_fault(DataFault::kTokens, "a special token in a text");
   }
-  recipe_.data.chat_template = "plain";  // it writes no mark of a turn
+  recipe_.data.chat_template = "plain";  // this template has no turn marks
   replace_text("<image>\nUSER: what?", "blue </S> < s >");
   EXPECT_TRUE(validate().counts.empty()) << data_report_text(validate());
 }
@@ -290,7 +290,7 @@ TEST_F(Validate, OneAnswerForAllRows) {
   EXPECT_TRUE(validate().counts.empty());
 }
 
-/// Named like "red0.bmp": a row's image tells what its answer should be.
+/// Named like "red0.bmp": a row's image name contains its expected answer.
 TEST_F(Validate, AnswersOfANeighbourByTheImagesNames) {
   for (const int shift : {1, -1}) {
     for (size_t i = 0; i < lines_.size(); ++i) {
@@ -307,7 +307,7 @@ TEST_F(Validate, AnswersOfANeighbourByTheImagesNames) {
   }
 }
 
-/// Thirty rows of three images in no order, whose names say nothing.
+/// Thirty rows of three images in random order, with uninformative names.
 TEST_F(Validate, AnswersOfANeighbourByRepeatedImages) {
   const std::vector<std::string> pictures = {"red0.bmp", "green1.bmp", "blue2.bmp"};
   const std::string order = "012201120210011202102201021120";
@@ -411,7 +411,7 @@ TEST_F(Validate, HeldOutRowsThatAreTrainedOn) {
               "the same turns and images as " + line(3));
   ASSERT_EQ(report.files.size(), 2u);
   EXPECT_EQ(report.files[1].rows, 2);
-  EXPECT_EQ(report.image_files, kRows);  // a file that both name is read once
+  EXPECT_EQ(report.image_files, kRows);  // a file named by both is read once
 }
 
 TEST_F(Validate, AFileThatCannotBeReadLeavesTheOtherToBeScanned) {
@@ -428,8 +428,8 @@ TEST_F(Validate, AFileThatCannotBeReadLeavesTheOtherToBeScanned) {
   EXPECT_EQ(report.files[0].key, "data.eval");
 }
 
-/// Text alone under the plain template: <s>, the word mark, a token a letter, </s>. Lengths 5 to
-/// 24, two supervised tokens a row.
+/// Text alone under the plain template: <s>, the word mark, a token per letter, </s>. Lengths 5 to
+/// 24, two supervised tokens per row.
 TEST_F(Validate, FiguresOfKnownLengths) {
   lines_.clear();
   for (int length = 1; length <= 20; ++length)
@@ -486,8 +486,8 @@ TEST_F(Validate, PreparedDataIsComparedWithItsRows) {
   EXPECT_EQ(healthy.files[0].rows, kRows);
   EXPECT_EQ(healthy.image_files, 0);
 
-  // One label of the first sample: -100 instead of its id, as if the answer's first token had not
-  // been supervised.
+  // One label of the first sample: -100 instead of its id, as if the answer's first token were not
+  // supervised.
   save();
   prepare(/*skip_bad=*/false, [](int64_t index, Sample& sample) {
     if (index == 0)
@@ -510,7 +510,7 @@ TEST_F(Validate, RowsThatWereBadWhenTheDataWasPrepared) {
 }
 
 /// Every row that encode_row refuses has an error, and no other row has: validate and train agree
-/// on what cannot be trained on.
+/// on which rows cannot be trained on.
 TEST_F(Validate, AllAtOnceAreAllNamedAndAgreeWithTraining) {
   std::filesystem::remove(run_.dir().file("images/" + json_row(0)["image"].get<std::string>()));
   run_.dir().write("images/" + json_row(1)["image"].get<std::string>(), "BM");

@@ -1,5 +1,5 @@
-// The doctor's training step against its closed form, what it says of a faulty one, and what it
-// reads from a driver.
+// The doctor's training step against its closed form, its report of a faulty one, and the values
+// it reads from a driver.
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ TEST_P(DoctorStep, AnOverflowThatIsNotSeenIsNamed) {
     if (step != 1) return;
     for (Slot& slot : optimizer.slots()) slot.param.tensor.mutable_grad().nan_to_num_(0, 0, 0);
   });
-  // Below FP16 the loss itself is infinite, which is seen all the same.
+  // Below FP16 the loss itself is infinite, which is still detected.
   if (GetParam() != at::kHalf) {
     EXPECT_EQ(found, std::vector<std::string>{});
     return;
@@ -167,7 +167,7 @@ TEST(Doctor, ARunRemembersItsGpu) {
   EXPECT_EQ(new_card["capability"], "9.0");
   EXPECT_EQ(new_card["cuda"], "12.4");
   EXPECT_TRUE(new_card.contains("driver"));
-  // Another card is a warning when a run is resumed, and its probe loss need not be the same to the
+  // Another card is a warning when a run is resumed, and its probe loss need not be equal to the
   // last bit.
   Checkpoint saved;
   saved.environment = old_card;
@@ -191,13 +191,13 @@ TEST(Doctor, SpeedOfADtypeFollowsTheComputeCapability) {
   EXPECT_NE(text.find("cuda:1 New Card, compute capability 9.0, 80.0 GB: bf16 fast, fp16 fast"),
             std::string::npos)
       << text;
-  // A GPU that LibTorch does not use is a problem of the machine, with its reason.
+  // A GPU that LibTorch does not use is reported as a problem of the machine, with its reason.
   ASSERT_EQ(report.problems.size(), 1u);
   EXPECT_EQ(report.problems[0].kind, ErrorKind::kResource);
   EXPECT_NE(report.problems[0].what.find("a GPU is here, but"), std::string::npos);
 }
 
-/// All that a GPU needs, to take one thing away from.
+/// All requirements of a GPU, for tests that remove one.
 GpuAccess fitting_gpu() {
   return {.driver = {.found = true,
                      .problem = "",

@@ -1,5 +1,5 @@
-// lft debug base: planted damage of a base model is suspected by name, and nothing of an undamaged
-// one is.
+// lft debug base: planted damage of a base model is reported by name, and an undamaged
+// one has no findings.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ const std::string kDecoder = "language_model.model.layers.";
 const std::string kVision = "vision_tower.vision_model.encoder.layers.";
 using Change = std::function<void(TensorMap&)>;
 
-/// Writes a copy of the quickstart base, as it is or changed, and returns its folder.
+/// Writes a copy of the quickstart base, unchanged or changed, and returns its folder.
 std::string quickstart_copy(const std::string& dir, const Change& change = nullptr) {
   io::make_dirs(dir);
   for (const auto& entry : fs::directory_iterator(kQuickstart)) {
@@ -56,7 +56,7 @@ at::Tensor normal(at::IntArrayRef shape, uint64_t seed) {
   return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions()) * 0.02;
 }
 
-/// As transformers initialises: normal matrices, norms of 1, biases of 0.
+/// As initialised by transformers: normal matrices, norms of 1, biases of 0.
 void initialise(TensorMap& tensors, const std::string& begin, uint64_t seed = 7) {
   for (auto& [name, tensor] : tensors) {
     if (!name.starts_with(begin)) continue;
@@ -79,7 +79,7 @@ void transpose(at::Tensor& matrix) { matrix = matrix.t().contiguous(); }
 struct Fault {
   const char* label;
   Change change;
-  std::string name, what;  // parts of the first suspicion's
+  std::string name, what;  // part of the first finding
 };
 
 class BaseFault : public ::testing::TestWithParam<Fault> {};
@@ -94,7 +94,7 @@ TEST_P(BaseFault, IsSuspectedFirstByName) {
   EXPECT_LE(report.suspicions.size(), 7u) << ::testing::PrintToString(base_lines(report));
 }
 
-/// `lft check` and `lft train` name nothing that `lft debug base` does not.
+/// `lft check` and `lft train` report nothing that `lft debug base` does not.
 TEST_P(BaseFault, IsNotAnotherInASample) {
   const test::TempDir scratch;
   const std::string dir = quickstart_copy(scratch.file("base"), GetParam().change);
@@ -222,9 +222,9 @@ TEST(Base, TheQuickstartIsSoundInEveryType) {
   }
 }
 
-/// Channels of v that are small where those of o are large are a property of a layer: matrices of
-/// different layers have nothing to do with each other. So are values far from all others, which an
-/// initialisation has none of.
+/// Small channels of v with large ones of o are a property of one layer: matrices of
+/// different layers are unrelated. The same is true of outliers, which an
+/// initialisation does not have.
 TEST(Base, WhatTrainingAloneLeavesIsNotOdd) {
   const test::TempDir scratch;
   const std::string layer = kDecoder + "2.self_attn.";
@@ -252,7 +252,7 @@ TEST(Base, WhatTrainingAloneLeavesIsNotOdd) {
   EXPECT_FALSE(random_up(60));
 }
 
-/// A random model of another shape than the tiny one's.
+/// A random model with another shape than the tiny one.
 struct Shape {
   int64_t hidden = 32, layers = 2, heads = 4, kv_heads = 2, vocab = 64, vision_hidden = 24,
           vision_layers = 3;
@@ -351,7 +351,7 @@ TEST(Base, FaultsOfATinyModelAreNamed) {
             down);
 }
 
-/// Trained as users do: adapters of the decoder merged into a random model, and a whole model.
+/// Typical user models: decoder adapters merged into a random model, and a fully trained model.
 TEST(Base, NothingIsOddAfterALittleTraining) {
   test::TinyRun run;
   recipe::Recipe recipe = run.recipe("out");
@@ -367,7 +367,7 @@ TEST(Base, NothingIsOddAfterALittleTraining) {
   }
 }
 
-/// What `lft check` and `lft train` say where the first loss is above that of guessing.
+/// Messages of `lft check` and `lft train` if the first loss exceeds the uniform-guess loss.
 TEST(Base, AFirstLossAboveGuessingNamesHeadAndLayers) {
   const test::TempDir scratch;
   const std::string head = "language_model.lm_head.weight";

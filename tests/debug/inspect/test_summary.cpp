@@ -39,7 +39,7 @@ const std::string kLayers = "language_model.model.layers.";
 std::map<std::string, SummaryRow> by_path(const Summary& summary) {
   std::map<std::string, SummaryRow> rows;
   for (const SummaryRow& row : summary.rows) rows[row.path] = row;
-  EXPECT_EQ(rows.size(), summary.rows.size());  // one row a module
+  EXPECT_EQ(rows.size(), summary.rows.size());  // one row per module
   return rows;
 }
 
@@ -103,7 +103,7 @@ TEST(Summary, AModelDirectoryByItsConfig) {
   const ClosedForm form{.config = dir.config, .batch = 3, .tokens = 50, .images = 3, .rows = 150};
   EXPECT_EQ(summary.batch, "3 rows of 50 tokens, 3 images");
   EXPECT_EQ(summary.multiply_adds,
-            form.total(/*vision_layers=*/2));  // of three: the feature layer is -2
+            form.total(/*vision_layers=*/2));  // 2 of 3 layers: the feature layer is -2
   EXPECT_EQ(summary.parameters, stored_parameters(dir.config));
   EXPECT_EQ(summary.parameter_bytes, 2 * summary.parameters);
   EXPECT_EQ(summary.trainable, 0);
@@ -135,7 +135,7 @@ TEST(Summary, TextAloneWhereAnImageHasNoRoom) {
   EXPECT_EQ(summarize_model(dir, {}).batch, "1 row of 40 tokens, 1 image");
 }
 
-/// LLaVA-1.5 7B at its full context: shapes and counts need its config, and no memory to speak of.
+/// LLaVA-1.5 7B at its full context: shapes and counts need only its config and little memory.
 TEST(Summary, SevenBillionParametersWithoutTheirMemory) {
   test::TempDir temp;
   temp.write("config.json",
@@ -163,7 +163,7 @@ TEST(Summary, ARunWithItsAdapters) {
   const TinyRun tiny;
   const Summary summary = summarize_run(tiny.recipe("out"), {.batch = 2, .tokens = 40});
   const family::ModelConfig config = ModelDir::open(tiny.model()).config;
-  // Supervised is what follows the first token and the 16 image positions; the row before each is
+  // Supervised positions follow the first token and the 16 image positions; the row before each is
   // kept.
   const ClosedForm form{
       .config = config, .batch = 2, .tokens = 40, .images = 2, .rows = 2 * 23, .rank = 4};
@@ -186,7 +186,7 @@ TEST(Summary, ARunWithItsAdapters) {
   EXPECT_EQ(rows.at("multi_modal_projector.linear_1").trainable, 24 * 32 + 32);
 }
 
-/// Path and shapes of every call of a real pass.
+/// Path and shapes of every call in a real pass.
 class Shapes : public CallObserver {
  public:
   void before(const std::string& path, const torch::nn::Module&,
@@ -279,7 +279,7 @@ TEST(Summary, LinesOfTheTableAndTotals) {
   EXPECT_FALSE(with("estimated total: ").empty());
 }
 
-/// Layers that differ in a count keep rows of their own, and every column still adds up.
+/// Layers that differ in a count get separate rows, and every column still adds up.
 TEST(Summary, OnlyEqualLayersInARowAreOne) {
   Summary summary;
   const auto add = [&](const std::string& path, int64_t parameters) {

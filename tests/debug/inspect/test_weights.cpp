@@ -1,5 +1,5 @@
 // lft debug weights: planted differences between adapters, steps, output directories and models
-// come out with their sizes.
+// are reported with their sizes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr char kQ[] = "language_model.model.layers.0.self_attn.q_proj";
 constexpr char kStoredQ[] = "base_model.model.model.language_model.layers.0.self_attn.q_proj";
 
-/// One short run that all tests read, and copies of its adapter to spoil.
+/// One short run shared by all tests, and copies of its adapter to corrupt.
 class Weights : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -37,7 +37,7 @@ class Weights : public ::testing::Test {
   static void TearDownTestSuite() { delete run_; }
 
   static std::string out(const std::string& below = "") { return run_->dir().file("out") + below; }
-  /// The run's adapter with `change` done to its tensors.
+  /// The run's adapter with `change` applied to its tensors.
   std::string spoilt(const std::function<void(std::map<std::string, at::Tensor>&)>& change) {
     const std::string dir = scratch_.file("adapter" + std::to_string(++copies_));
     fs::copy(out("/adapter"), dir);
@@ -72,7 +72,7 @@ TEST_F(Weights, TheSameThingTwiceHasNotChanged) {
 TEST_F(Weights, AnAdapterAndItsRunsLastStepAreTheSameWeights) {
   EXPECT_FALSE(compare_weights(out("/adapter"), out("/checkpoints/step-2")).changed());
   EXPECT_FALSE(compare_weights(out(), out("/checkpoints"))
-                   .changed());  // an output_dir is its adapter, a folder its newest step
+                   .changed());  // an output_dir means its adapter, a folder its newest step
 }
 
 TEST_F(Weights, FromStepZeroEveryModuleHasChanged) {
@@ -160,7 +160,7 @@ TEST_F(Weights, ANaNIsAChangeOnceAndAnotherDtypeANote) {
   const ModuleChange& row = module_of(rounded, kQ);
   EXPECT_EQ(row.notes.front(), "lora_B: F32 and BF16");
   EXPECT_GT(row.changed, 0);
-  EXPECT_LT(row.relative, 0x1p-8);  // half an ulp of BF16 an element
+  EXPECT_LT(row.relative, 0x1p-8);  // half an ulp of BF16 per element
 }
 
 TEST_F(Weights, WhatCannotBeReadIsRefused) {

@@ -33,7 +33,7 @@ class BareTest : public ::testing::Test {
     }
     throw std::out_of_range(part);
   }
-  /// Every part is there to be put back.
+  /// A recipe with every optional part.
   Recipe full_recipe() const {
     Recipe recipe = run_.recipe("out");
     recipe.precision.compute = "bf16";
@@ -69,7 +69,7 @@ TEST_F(BareTest, AHealthyRunPassesEveryPartAndLeavesNothing) {
   EXPECT_FALSE(fs::exists(run_.dir().file("out")));
 }
 
-/// The samples whose loss is judged are cut and packed as the recipe's are.
+/// The samples whose loss is evaluated are truncated and packed like the recipe's.
 TEST_F(BareTest, NoPassIsLargerThanThePackedRecipeAllows) {
   Json rows = Json::parse(test::slurp(run_.dir().file("rows.json")));
   for (const int row : {0, 3, 6, 9}) rows[row]["conversations"][1]["value"] = std::string(200, 'a');
@@ -132,13 +132,13 @@ struct PlantedPart {
 class BareParts : public BareTest, public ::testing::WithParamInterface<PlantedPart> {};
 
 TEST_P(BareParts, AFaultThatComesWithAPartIsThatParts) {
-  bool planted = false;  // the model at hand is trained with the part
+  bool planted = false;  // the given model is trained with the part
   const TrialHooks hooks = {
       .built = [&](lft::train::Run& run) { planted = GetParam().put_back(run.inputs.recipe); },
       .gradients_ready =
           [&](int64_t, Optimizer& optimizer) {
             for (at::Tensor gradient : optimizer.gradients()) {
-              if (planted && gradient.defined()) gradient.mul_(-1);  // uphill
+              if (planted && gradient.defined()) gradient.mul_(-1);  // gradient ascent
             }
           }};
   const BareReport report = go(full_recipe(), hooks);
@@ -165,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(
                       return recipe.train.activation_checkpointing != "none";
                     }}));
 
-/// Of the quickstart, whose projector hides what its adapters lack.
+/// On the quickstart, whose projector compensates for its adapters.
 TEST_F(BareTest, AnOddSettingIsNamedWhereItHarmsWithAnotherPartOnly) {
   const std::string from = LFT_SOURCE_DIR "/recipes/quickstart/";
   const auto with = [&](const std::string& setting) {
@@ -205,7 +205,7 @@ TEST_F(BareTest, ACoreThatFailsIsNoPartsFault) {
 }
 
 TEST_F(BareTest, AFaultInWhatOnlyTrainDoesIsItsOwn) {
-  // The run of lft train begins its steps at 1 like every trial; only it has a checkpoint to save
+  // lft train starts its steps at 1 like every trial; only it saves a checkpoint
   // before them.
   int started = 0;
   const auto spoil = [&](int64_t step, Optimizer& optimizer) {

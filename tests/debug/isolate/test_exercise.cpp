@@ -1,6 +1,6 @@
 // The playbook's exercise: three layers, the second of which takes a log after step 50. The hooks
 // name the layer and the op, the step is the one at which training broke, and autograd's own
-// anomaly mode agrees where it can speak.
+// anomaly mode agrees where it reports anything.
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 
@@ -24,7 +24,7 @@ TEST(Exercise, TheHookNamesLayer2AndTheLogAndTheStepIs51) {
   ASSERT_TRUE(report.forward);
   EXPECT_EQ(report.forward->module, "layer2");
   EXPECT_EQ(report.forward->op, "aten::log");
-  EXPECT_EQ(report.forward->value.inf, 1);  // the smallest element alone is log(0)
+  EXPECT_EQ(report.forward->value.inf, 1);  // only the smallest element is log(0)
   EXPECT_EQ(report.forward->value.nan, 0);
   EXPECT_EQ(report.forward->value.count(), 32 * 16);
   ASSERT_EQ(report.forward->inputs.size(), 1u);
@@ -38,7 +38,7 @@ TEST(Exercise, TheHookNamesLayer2AndTheLogAndTheStepIs51) {
 TEST(Exercise, AGuardTooSmallForFp32BreaksInTheLogsBackwardPass) {
   Exercise exercise([](const at::Tensor& x) {
     return at::log(x - x.detach().min() + 1e-42);
-  });  // 1 / 1e-42 is beyond FP32
+  });  // 1 / 1e-42 exceeds FP32
   EXPECT_EQ(exercise.train_until_broken(0.01), 51);
   const PassReport report = exercise.hunt();
   EXPECT_FALSE(report.forward);
@@ -91,7 +91,7 @@ TEST(Exercise, AnomalyModeNamesTheSameNode) {
   }
   EXPECT_NE(torch_says.find("'LogBackward0' returned nan"), std::string::npos) << torch_says;
   const PassReport report = exercise.hunt();
-  EXPECT_FALSE(report.forward);  // minus infinity within the layer never leaves it
+  EXPECT_FALSE(report.forward);  // minus infinity inside the layer does not reach its output
   ASSERT_TRUE(report.backward);
   EXPECT_EQ(report.backward->module, "layer2");
   EXPECT_EQ(report.backward->op, "LogBackward0");
@@ -101,8 +101,7 @@ TEST(Exercise, AnomalyModeNamesTheSameNode) {
 
 TEST(Exercise, AGradientThatIsDroppedOnTheWayIsHarmless) {
   Exercise exercise([](const at::Tensor& x) {
-    const at::Tensor positive =
-        at::relu(x);  // its backward pass drops what the log returns where x < 0
+    const at::Tensor positive = at::relu(x);  // relu's backward drops the log's result where x < 0
     return at::where(positive > 0, at::log(positive), at::zeros_like(x));
   });
   EXPECT_EQ(exercise.train_until_broken(0.01), 0);

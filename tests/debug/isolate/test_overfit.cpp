@@ -1,4 +1,4 @@
-// lft debug overfit: a healthy run learns its batch; each planted suspect is named, and no other
+// lft debug overfit: a healthy run learns its batch; each planted fault is named, and no other
 // one.
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ class OverfitTest : public ::testing::Test {
     }
     return "";
   }
-  /// Adapters alone: the projector of the tiny model is strong enough to learn the batch by itself.
+  /// Only adapters: the tiny model's projector alone is strong enough to learn the batch.
   Recipe adapters(const std::string& out) const {
     Recipe recipe = run_.recipe(out);
     recipe.full.clear();
@@ -78,7 +78,7 @@ TEST_F(OverfitTest, AHealthyRunLearnsTheBatchAndLeavesOnePage) {
   EXPECT_EQ(report.floor, 0);
   EXPECT_LT(report.lowest, 0.05);
   EXPECT_NEAR(report.losses.front(), report.start,
-              1e-5 * report.start);  // the step's own loss and the one computed anew
+              1e-5 * report.start);  // the step's own loss and the recomputed one
   EXPECT_EQ(std::count_if(lines_.begin(), lines_.end(),
                           [](const std::string& line) { return line.starts_with("step "); }),
             21);
@@ -123,7 +123,7 @@ TEST_P(Frozen, AnAdapterIsNamedWithTheReasonThoughTheOthersLearn) {
              slot_of(optimizer, b).param.tensor.mutable_grad().zero_();
            }},
       {.gradients_ready = [&](int64_t, Optimizer& optimizer) {
-        for (ParamGroup& group : optimizer.groups()) {  // no group steps it
+        for (ParamGroup& group : optimizer.groups()) {  // no group updates it
           std::erase_if(group.members,
                         [&](size_t member) { return optimizer.slots()[member].param.name == b; });
         }
@@ -159,7 +159,7 @@ TEST_F(OverfitTest, ATinyLearningRateIsNamedWithOneThatWorks) {
 
 TEST_F(OverfitTest, AHugeLearningRateIsNamedWhereTheThreeAreCleared) {
   Recipe recipe = adapters("out");
-  recipe.optim.lr = 10;  // at 1 the loss falls on some processors, as the products round there
+  recipe.optim.lr = 10;  // at 1 the loss falls on some processors, due to rounding of products
   const OverfitReport report = go(recipe, {}, 60);
   EXPECT_EQ(is_cause(report), std::vector<std::string>{"learning rate too high"}) << text();
 }
@@ -173,7 +173,7 @@ GradientHook scale_gradients(double factor) {
 }
 
 TEST_F(OverfitTest, AWrongReductionIsNamedWithItsFactor) {
-  // A sum instead of a mean, a loss that is all but gone, a sign.
+  // A sum instead of a mean, a nearly vanished loss, a wrong sign.
   for (const double factor : {57.0, 1e-9, -1.0}) {
     const OverfitReport report = go(adapters("out" + std::to_string(factor)),
                                     {.built = {}, .gradients_ready = scale_gradients(factor)}, 100);
@@ -193,7 +193,7 @@ TEST_F(OverfitTest, AGradientThatIsWrongInOnePlaceOnlyIsAReductionOfTheWrongToke
   EXPECT_TRUE(is_cause(report).back() == "loss reduction") << text();
 }
 
-/// What is unusual and learns all the same is not accused.
+/// Unusual settings that still learn give no finding.
 TEST_F(OverfitTest, HealthyVariantsAreNotAccused) {
   const std::vector<std::pair<const char*, std::function<void(Recipe&)>>> variants = {
       {"dora", [](Recipe& r) { r.lora.variant = "dora"; }},
@@ -241,7 +241,7 @@ TEST_F(OverfitTest, ANonFiniteStepEndsIt) {
   EXPECT_NE(overfit_error(report).next.find("lft replay"), std::string::npos);
 }
 
-/// What values of large weights do, without weights that are so large on every machine.
+/// Simulates the effect of large weights without machine-dependent large weights.
 TEST_F(OverfitTest, ARateWhoseStepsEndInNoFiniteValueIsNamedThoughTheLossFellFirst) {
   const GradientHook overflow = [](int64_t, Optimizer& optimizer) {
     const at::Tensor weight = slot_of(optimizer, std::string(kUp) + ".lora_B.weight").param.tensor;
@@ -306,7 +306,7 @@ TEST_F(OverfitTest, ContradictingAnswersLeaveAFloorThatIsNoFault) {
   const OverfitReport report = go(recipe);
   const double nats =
       -(std::log(0.25) +
-        3 * std::log(0.75));  // one token of each row is not known from what stands before it
+        3 * std::log(0.75));  // one token of each row cannot be predicted from its context
   EXPECT_NEAR(report.floor, nats / static_cast<double>(report.supervised), 1e-12);
   EXPECT_GT(report.lowest, report.floor - 1e-4);
   EXPECT_TRUE(report.healthy()) << text();

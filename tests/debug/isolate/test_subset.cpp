@@ -1,5 +1,5 @@
-// lft debug subset: the recipe as it is, on the first rows; what it reports is what the run
-// recorded.
+// lft debug subset: the unchanged recipe on the first rows; its report equals the run's
+// records.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// lft debug memory: what every block was for, the peak by use and module, planted leaks, the
-// picture.
+// lft debug memory: the use of every block, the peak by use and module, planted leaks, the
+// chart.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -69,7 +69,7 @@ TEST_F(DebugMemory, CountsWhatStaysToTheByte) {
   }
 }
 
-/// The peak is that of the same steps under an allocator that counts.
+/// The peak equals that of the same steps under a counting allocator.
 TEST_F(DebugMemory, PeakIsTheAllocatorsOwn) {
   const test::CountingAllocator counting;
   const int64_t before = test::CountingAllocator::live();
@@ -104,7 +104,7 @@ TEST_F(DebugMemory, NamesAPlantedLeak) {
   const std::string shape =
       "float [" + std::to_string(kept[0].size(0)) + ", " + std::to_string(kept[0].size(1)) + "]";
   EXPECT_EQ(report.picture.leaks[0].what, shape + " of aten::clone outside the model");
-  EXPECT_EQ(report.picture.leaks[0].count, 3);  // of steps 2 to 4
+  EXPECT_EQ(report.picture.leaks[0].count, 3);  // from steps 2 to 4
   EXPECT_EQ(report.picture.leaks[0].bytes, 3 * static_cast<int64_t>(kept[0].nbytes()));
   EXPECT_NE(printed_.find("leak       every step leaves behind: 3 x " + shape), std::string::npos)
       << printed_;
@@ -159,7 +159,7 @@ TEST_F(DebugMemory, PageStandsAlone) {
 }
 
 TEST(MemoryParts, UseFollowsFromTime) {
-  // Events by hand: a step of 0 to 12 whose gradients are there at 8.
+  // Hand-made events: a step of 0 to 12 whose gradients exist from 8 on.
   const auto entry = [](int64_t born, int64_t died, const char* module, bool backward,
                         int64_t bytes) {
     return LedgerEntry{

@@ -1,5 +1,5 @@
 // Planted faults in a small LLaVA: the hunt names the module, the op and the tensor of each, and
-// finds nothing in a healthy step.
+// reports nothing for a healthy step.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ TEST_P(Healthy, NothingFires) {
       EXPECT_EQ(micro.fp32.has_value(), std::string(GetParam()) != "fp32");
       EXPECT_GT(micro.pass.gradient_norm, 0);
     }
-    // The hunt computes what training computes, bit for bit, and leaves no gradient.
+    // The hunt computes the same as training, bit for bit, and leaves no gradient.
     const objective::ForwardContext context{
         .compute = patient.input.compute,
         .dropout = ops::DropoutPosition{.seed = patient.input.seed, .step = 3, .micro_batch = 1},
@@ -117,7 +117,7 @@ TEST_P(Overflows, OfAnActivationUnderFp16InAChosenLayer) {
   ASSERT_FALSE(bad.inputs.empty());
   for (const NamedFacts& input : bad.inputs) EXPECT_TRUE(input.facts.finite());
   EXPECT_TRUE(has_hint(micro, "overflow of fp16")) << report(hunt, patient.input);
-  // FP32 beside it computes the same function: finite, and apart from this module on.
+  // FP32 for comparison computes the same function: finite, and different from this module on.
   ASSERT_TRUE(micro.fp32 && micro.parting);
   EXPECT_TRUE(micro.fp32->finite());
   EXPECT_EQ(micro.pass.modules[*micro.parting].module, mlp + "up_proj");
@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(Layers, Overflows, ::testing::Values(0, 1));
 TEST(NanHunt, WhereThePrecisionsPartWithoutAnInfinity) {
   Patient patient("fp16");
   patient.scale(kLayers + "1.mlp.up_proj.weight",
-                0x1p-22);  // FP16 keeps no digit of values around 2^-24
+                0x1p-22);  // FP16 has no significant digits for values around 2^-24
   patient.scale(kLayers + "1.mlp.down_proj.weight", 0x1p22);
   patient.input.loss_scale = 1;
   const Hunt hunt = patient.hunt();
@@ -231,7 +231,7 @@ TEST(NanHunt, ScoresThatOverflowBeforeTheSoftmax) {
     ASSERT_TRUE(hunt.first() && hunt.first()->pass.forward);
     const std::string& op = hunt.first()->pass.forward->op;
     EXPECT_EQ(hunt.first()->pass.forward->module, kLayers + "0.self_attn");
-    // In BF16 on some processors it is an op of lft's own.
+    // On some processors in BF16 it is lft's own op.
     EXPECT_EQ(op.substr(op.find(':')), "::scaled_dot_product_attention");
     if (std::string(compute) == "fp32") {
       EXPECT_EQ(op, "aten::scaled_dot_product_attention");

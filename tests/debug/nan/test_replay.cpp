@@ -1,5 +1,5 @@
-// `lft debug nan` and `lft replay` over whole runs: the incident that a run wrote, found again or
-// told apart, and refused where damaged.
+// `lft debug nan` and `lft replay` over whole runs: a run's incident is reproduced or
+// distinguished, and refused if damaged.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -34,7 +34,7 @@ Recipe fp16_recipe(const test::TinyRun& run, const std::string& out) {
   return recipe;
 }
 
-/// A run that meets an FP16 overflow in its first step, and the incident it leaves.
+/// A run with an FP16 overflow in its first step, and the incident it writes.
 struct Overflowed {
   Overflowed() {
     test::change_model(run,
@@ -69,14 +69,14 @@ TEST(Replay, AnOverflowIsFoundAgainWithModuleOpAndStep) {
                    replay(overflowed.incident));
   EXPECT_EQ(fs::last_write_time(overflowed.incident), before);
   EXPECT_FALSE(fs::exists(overflowed.incident + "/replay"));
-  // Found before any training, too, on the same batch.
+  // Found before any training too, on the same batch.
   Recipe fresh = overflowed.recipe;
   fresh.output_dir += "-fresh";
   EXPECT_LFT_ERROR(ErrorKind::kNumeric, "step 1, micro-batch 0, samples row", debug_nan(fresh, 1));
   EXPECT_FALSE(fs::exists(fresh.output_dir));
 }
 
-/// A run whose steps are finite, and whose evaluation is not because of a token.
+/// A run with finite steps and an evaluation that is not finite because of a token.
 class OverflownEvaluation {
  public:
   OverflownEvaluation() {
@@ -94,14 +94,14 @@ class OverflownEvaluation {
         run, [&](test::StoredTensors& tensors) { test::poison_token(tensors, token, 0, 6e4f); });
   }
 
-  /// Rows with a "z" in one of them.
+  /// Rows of which one contains a "z".
   void ask_with_it() {
     Json rows = Json::parse(test::slurp(run.dir().file("rows.json")));
     rows[4]["conversations"][0]["value"] = "<image>\nA z?";
     recipe.data.eval = run.dir().write("eval.json", rows.dump());
   }
 
-  /// The token that the first row's answer begins with overflows instead.
+  /// Instead, the first token of the first row's answer overflows.
   int64_t answer_with_it() {
     const train::RunInputs inputs = train::open_inputs(recipe);
     train::RunModel model = train::build_model(inputs);
@@ -126,7 +126,7 @@ class OverflownEvaluation {
   std::string incident;
 };
 
-/// What the command prints before it ends with what it found.
+/// The command's output up to its finding.
 std::string found_by(const std::function<int()>& command, const std::string& module) {
   ::testing::internal::CaptureStdout();
   EXPECT_LFT_ERROR(ErrorKind::kNumeric, " in " + module + " on", command());
@@ -207,7 +207,7 @@ TEST(Replay, DamagedAndForeignIncidentsAreRefused) {
   EXPECT_LFT_ERROR(ErrorKind::kInput, "no incident is here",
                    replay(overflowed.run.dir().file("images")));
   fresh();
-  EXPECT_LFT_ERROR(ErrorKind::kNumeric, kUp, replay(dir));  // a copy elsewhere is as good
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, kUp, replay(dir));  // a copy elsewhere works too
   for (const char* file : {"incident.json", "recipe.yaml", "trainables.safetensors"}) {
     fresh();
     fs::remove(dir + "/" + file);
@@ -257,18 +257,18 @@ TEST(Replay, WhatHasChangedSinceIsSaidBeforeAnythingElseIsBlamed) {
     const std::string said = ::testing::internal::GetCapturedStderr();
     return ::testing::internal::GetCapturedStdout() + said;
   };
-  test::change_model(overflowed.run, [](test::StoredTensors&) {});  // fixed
-  const std::string fixed = replayed();
+  test::change_model(overflowed.run, [](test::StoredTensors&) {});  // restored
+  const std::string mended = replayed();
   for (const char* piece : {"not what the incident saw: base, every byte: stored ",
                             "the replay is finite over inputs that have changed since"})
-    EXPECT_NE(fixed.find(piece), std::string::npos) << piece << " is not in\n" << fixed;
-  EXPECT_EQ(fixed.find("memory, device"), std::string::npos) << fixed;
-  // An incident that records nothing of it is replayed as before.
+    EXPECT_NE(mended.find(piece), std::string::npos) << piece << " is not in\n" << mended;
+  EXPECT_EQ(mended.find("memory, device"), std::string::npos) << mended;
+  // An incident without this record is replayed as before.
   Json json = Json::parse(test::slurp(overflowed.incident + "/incident.json"));
   json.erase("identity");
   write_file_atomic(overflowed.incident + "/incident.json", json.dump());
   EXPECT_NE(replayed().find("memory, device"), std::string::npos);
-  // Other weights of the right names and shapes.
+  // Other weights with the right names and shapes.
   const std::string weights = overflowed.incident + "/trainables.safetensors";
   TensorMap tensors = read_tensor_file(weights);
   for (auto& [name, tensor] : tensors) tensor = tensor + 0;
@@ -277,7 +277,7 @@ TEST(Replay, WhatHasChangedSinceIsSaidBeforeAnythingElseIsBlamed) {
   EXPECT_LFT_ERROR(ErrorKind::kInput, "the incident is damaged", replay(overflowed.incident));
 }
 
-/// Processor time of all child processes that have ended: other jobs on the machine do not count.
+/// CPU time of all finished child processes: other jobs on the machine do not count.
 double child_seconds() {
   rusage used{};
   getrusage(RUSAGE_CHILDREN, &used);
@@ -358,7 +358,7 @@ TEST(DebugNan, TakesTheNewestCheckpointBeforeTheStep) {
   recipe.precision.recovery = "stop";
   recipe.precision.loss_scale.init = 1;  // an overflow is not skipped
   recipe.checkpoint = {.every_steps = 2, .keep = 100, .at_step_zero = true};
-  recipe.optim.lr = 10;  // the first update ruins the adapters
+  recipe.optim.lr = 10;  // the first update breaks the adapters
   recipe.optim.warmup_ratio = 0;
   recipe.optim.clip_grad_norm = 0;
   EXPECT_LFT_ERROR(ErrorKind::kNumeric, "step 3", train::train(recipe));

@@ -16,7 +16,7 @@ using namespace lft::recipe;
 using namespace lft::train;
 namespace {
 
-/// Two micro-batches a step, dropout, epochs of 2 steps (8 + 2 rows).
+/// Two micro-batches per step, dropout, epochs of 2 steps (8 + 2 rows).
 Recipe traced(const test::TinyRun& run) {
   Recipe recipe = run.recipe("out");
   recipe.data.eval.clear();
@@ -25,7 +25,7 @@ Recipe traced(const test::TinyRun& run) {
   return recipe;
 }
 
-/// The runs that the command would start in processes of their own, with `plant` in the second one.
+/// The runs that the command would start as separate processes, with `plant` in the second one.
 std::string found_in(const Recipe& recipe, const TraceOptions& plant, int planted_run = 1) {
   const auto trace = [&](const Recipe& of_run, int run) {
     return trace_steps(of_run, run == planted_run ? plant : TraceOptions{.steps = plant.steps});
@@ -42,7 +42,7 @@ std::string found_in(const Recipe& recipe, const TraceOptions& plant, int plante
 #define EXPECT_HAS(text, piece) \
   EXPECT_NE((text).find(piece), std::string::npos) << "no \"" << (piece) << "\" in:\n" << (text)
 
-/// The next float up: the smallest change there is.
+/// The next float up: the smallest possible change.
 void nudge(const at::Tensor& tensor) {
   float* first = tensor.variable_data().data_ptr<float>();
   *first = std::nextafter(*first, INFINITY);
@@ -84,7 +84,7 @@ TEST(Determinism, ATraceHoldsEveryPartOfAStepInOrder) {
   std::vector<std::string> phases;
   for (const TraceRecord& record : trace.records) {
     std::string phase = (record.step == 0 ? "first " : "") + record.phase;
-    if (phase == "input") phase = "output";  // they alternate
+    if (phase == "input") phase = "output";  // phases alternate
     if (phases.empty() || phases.back() != phase) phases.push_back(phase);
   }
   EXPECT_EQ(phases, (std::vector<std::string>{"first weight", "batch", "output", "loss", "gradient",
@@ -96,7 +96,7 @@ TEST(Determinism, ATraceHoldsEveryPartOfAStepInOrder) {
             ? 1
             : 0;
   }
-  EXPECT_EQ(outputs, 2);  // one a micro-batch
+  EXPECT_EQ(outputs, 2);  // one per micro-batch
 }
 
 TEST(Determinism, ATraceReadsBackAndACutOneIsRefused) {

@@ -1,5 +1,5 @@
-// Where two runs part and what did: samples, contents, schedule, precision, outcome or numbers; and
-// runs that do not part.
+// Where two runs diverge and why: samples, contents, schedule, precision, outcome or numbers; and
+// runs that do not diverge.
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ std::vector<std::string> keys(const std::vector<FieldDifference>& list) {
   return out;
 }
 
-/// One run to compare with, for all tests of this file: 4 steps, epochs of 3.
+/// One run to compare with, shared by all tests of this file: 4 steps, epochs of 3.
 class Diff : public ::testing::Test {
  protected:
   static Recipe base(const std::string& out) {
@@ -216,7 +216,7 @@ TEST_F(Diff, WhatCannotBeReadIsANoteAndNoStepInCommonIsAnError) {
   std::ofstream(b + "/environment.json") << "{";
   EXPECT_EQ(diff_runs(a(), b).notes.size(), 3u);
   std::ofstream(b + "/metrics.jsonl", std::ios::app)
-      << "{\"step\": 5, \"lo";  // cut by a power failure: left out
+      << "{\"step\": 5, \"lo";  // truncated by a power failure: left out
   EXPECT_EQ(diff_runs(a(), b).compared, 4);
   std::ofstream(b + "/metrics.jsonl", std::ios::app) << "\n";
   EXPECT_LFT_ERROR(ErrorKind::kInput,

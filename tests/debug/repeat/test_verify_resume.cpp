@@ -1,5 +1,5 @@
-// The certificate: identical for a healthy recipe, with hashes of what a run really writes; planted
-// differences are named; the output directory stays as it was.
+// The certificate: identical for a healthy recipe, with hashes of the files that a run writes;
+// planted differences are named; the output directory is unchanged.
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 class VerifyResume : public ::testing::Test {
  protected:
-  /// Dropout, two micro-batches a step, epochs of 2 steps (8 + 2 rows): the stop after step 3 lies
+  /// Dropout, two micro-batches per step, epochs of 2 steps (8 + 2 rows): the stop after step 3 is
   /// within one.
   Recipe recipe() const {
     Recipe recipe = run_.recipe("out");
@@ -86,8 +86,8 @@ TEST_F(VerifyResume, AHealthyRecipeIsIdenticalAndTheHashesAreThoseOfARun) {
     EXPECT_TRUE(compared->at("equal")) << what;
     EXPECT_EQ(compared->at("sha256"), compared->at("sha256_resumed")) << what;
   }
-  // The same recipe trained elsewhere, up to the same step, leaves the files that the certificate
-  // speaks of.
+  // The same recipe trained elsewhere, up to the same step, produces the files listed in the
+  // certificate.
   Recipe elsewhere = recipe();
   elsewhere.output_dir = run_.dir().file("elsewhere");
   std::vector<std::string> next;
@@ -110,7 +110,7 @@ TEST_F(VerifyResume, AHealthyRecipeIsIdenticalAndTheHashesAreThoseOfARun) {
 TEST_F(VerifyResume, MomentsIn8BitsAreIdenticalAndScalesThatAreNotRestoredAreFound) {
   Recipe small = recipe();
   small.optim.name = "adamw8bit";
-  small.full = {"llm"};  // its embeddings have 4096 elements and more
+  small.full = {"llm"};  // embeddings of 4096 and more elements
   small.lora.targets = {"projector:all-linear"};
   ASSERT_EQ(verify(small, 2), 0);
   EXPECT_TRUE(item(certificate(), "optimizer.safetensors")->at("equal"));
@@ -148,7 +148,7 @@ TEST_F(VerifyResume, AShortRunIsStoppedInItsMiddle) {
   EXPECT_EQ(certificate()["saved_behind_step"], 1);
   EXPECT_EQ(certificate()["compared_behind_step"], 3);
   three.train.max_steps = 1;
-  three.optim.warmup_ratio = 0;  // of a single step all would be warm-up
+  three.optim.warmup_ratio = 0;  // with a single step everything would be warm-up
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "one step cannot be resumed", verify(three, 4));
 }
 
@@ -166,7 +166,7 @@ TEST_F(VerifyResume, MomentsThatWereLostAreNamed) {
       for (Slot& slot : optimizer.slots()) slot.moment("exp_avg").zero_();
     };
   });
-  // One step after the restart no loss shows it yet: the weights do.
+  // One step after the restart no loss shows it yet, but the weights do.
   EXPECT_NE(text.find("trainables.safetensors"), std::string::npos) << text;
   EXPECT_NE(text.find("values differ, by up to"), std::string::npos) << text;
   const Json issued = certificate();
@@ -220,7 +220,7 @@ TEST_F(VerifyResume, ASecondProcessThatStartedOverIsNoResume) {
   const auto run_part = [](const RunPart& part) {
     if (part.resume)
       fs::remove_all(part.recipe.output_dir +
-                     "/checkpoints");  // it starts from the beginning, and repeats every bit
+                     "/checkpoints");  // the run starts over and repeats every bit
     return train_part(part);
   };
   EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "did not continue after step 1",

@@ -1,4 +1,4 @@
-// Every planted bug is named by its command, and the same command passes what is healthy.
+// Every planted bug is named by its command, and the same command passes healthy input.
 #include "debug/planted.h"
 
 namespace lft::test::planted_test {

@@ -1,5 +1,5 @@
-// Planted: faults of the data. Named by lft validate with file and line, or by the run that meets
-// them.
+// Planted faults of the data. Named by lft validate with file and line, or by the run that
+// encounters them.
 #include "debug/planted.h"
 #include "debug/validate_fixture.h"
 #include "src/debug/data/validate_print.h"
@@ -8,9 +8,9 @@
 namespace lft::test::planted_data_test {
 namespace {
 
-constexpr size_t kBad = 5;  // the row that is spoilt: line 6
+constexpr size_t kBad = 5;  // the corrupted row: line 6
 
-/// Twelve good rows, and what `spoil` makes of them.
+/// Twelve good rows, modified by `spoil`.
 struct Rows : DataTest {
   void TestBody() override {}
   using DataTest::json_row;

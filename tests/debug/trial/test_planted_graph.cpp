@@ -1,5 +1,5 @@
-// Planted: what authors of adapters and hooks do to graphs, shapes and memory, and norms that run
-// away. Named by the proof before step 1, by lft train and by lft debug memory.
+// Planted faults of adapters and hooks in graphs, shapes and memory, and diverging
+// norms. Named by the trainability check, by lft train and by lft debug memory.
 #include <cmath>
 #include <limits>
 
@@ -17,7 +17,7 @@ namespace {
 
 const std::string kLayer = "language_model.model.layers.1";
 
-/// A model that trains v_proj and projector, whose layers a test may take apart.
+/// A model that trains v_proj and projector, whose layers a test may modify.
 struct Model : ProofFixture {
   Model() { adapt({"llm:v_proj"}, {"projector"}); }
   void TestBody() override {}
@@ -113,7 +113,7 @@ std::vector<PlantedBug> in_graphs() {
   };
 }
 
-/// Keeps what a layer gives out, as a hook that logs activations may.
+/// Keeps a layer's output, like a hook that logs activations.
 class Keeper : public CallObserver {
  public:
   void after(const std::string& path, const torch::nn::Module&,
@@ -137,8 +137,8 @@ Told train_watched(int64_t steps, const TrainOptions& options = {},
   return tell(run.dir().path(), [&] { return train::train(recipe, options); });
 }
 
-/// Twelve rows in order, the tenth of them long where `planted`; memory for ordinary batches and no
-/// more.
+/// Twelve rows in order, the tenth of them long if `planted`; memory only for ordinary
+/// batches.
 Told train_in_little_memory(bool planted) {
   const TinyRun run;
   if (planted) {

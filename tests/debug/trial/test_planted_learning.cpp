@@ -1,4 +1,4 @@
-// Planted: settings, a base and an adapter with which nothing is learnt. Named by lft debug overfit
+// Planted settings, base and adapter faults that prevent learning. Named by lft debug overfit
 // and lft debug bare.
 #include "debug/learnable.h"
 #include "debug/planted.h"
@@ -40,7 +40,7 @@ Told bare_told(const Plant& plant) {
 
 const Plant kNothing = [](const TinyRun&, Recipe&) {};
 
-/// The same healthy run answers for all that have no twin of their own.
+/// One healthy run is the reference for all cases without a specific one.
 Told healthy_overfit(const Plant& twin) {
   static const Told healthy = overfit_told(kNothing, 100);
   return twin ? overfit_told(twin, 100) : healthy;
@@ -95,7 +95,7 @@ void train_quietly(const Recipe& recipe) {
   ::testing::internal::GetCapturedStdout();
 }
 
-/// Starts from an adapter that a first run has trained, its B `factor` times as large.
+/// Starts from an adapter trained by a first run, its B `factor` times as large.
 Plant start_from_adapter(float factor) {
   return [factor](const TinyRun& run, Recipe& recipe) {
     Recipe first = run.recipe("first");
@@ -106,7 +106,7 @@ Plant start_from_adapter(float factor) {
   };
 }
 
-/// The same on a base that knows more than guessing.
+/// The same on a base that is better than guessing.
 Told quickstart_told(float factor) {
   const TempDir dir;
   const std::string root = LFT_SOURCE_DIR "/", data = root + "recipes/quickstart/digits/";

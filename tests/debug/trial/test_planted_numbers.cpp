@@ -1,4 +1,4 @@
-// Planted: values that are not finite, and precisions and settings that lead there. Named by lft
+// Planted non-finite values, and precisions and settings that cause them. Named by lft
 // debug nan, lft replay and lft check.
 #include <ATen/core/grad_mode.h>
 
@@ -20,7 +20,7 @@ namespace {
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN(),
                 kInf = std::numeric_limits<float>::infinity();
 
-/// lft debug nan on the first step of a run over a model that `change` has spoilt.
+/// lft debug nan on the first step of a run over a model corrupted by `change`.
 Told hunt_model(const std::string& compute, bool planted,
                 const std::function<void(StoredTensors&)>& change) {
   const TinyRun run;
@@ -32,7 +32,7 @@ Told hunt_model(const std::string& compute, bool planted,
   return tell(run.dir().path(), [&] { return debug_nan(recipe, 1); });
 }
 
-/// What lft debug nan says of a step whose weights or batch were spoilt in memory.
+/// The report of lft debug nan for a step with weights or a batch corrupted in memory.
 Told hunt_patient(const std::string& compute, bool planted,
                   const std::function<void(Patient&)>& plant) {
   Patient patient(compute);
@@ -75,7 +75,7 @@ PlantedBug overflow_in_layer(int layer) {
           }};
 }
 
-/// lft train until it breaks, then the hunt on the step that its error names; on step 3 of a run
+/// lft train until it breaks, then the hunt on the step named by its error; on step 3 of a run
 /// that did not break.
 Told train_and_hunt(const std::function<void(Recipe&)>& change, const TrainOptions& options = {}) {
   const TinyRun run;

@@ -1,5 +1,5 @@
-// Planted: what makes two runs, or a run and its resumption, differ; and weights that changed
-// after everybody's back. Named by lft debug determinism, diff and weights, lft verify-resume, lft
+// Planted differences between two runs, or between a run and its resumption; and weights changed
+// unnoticed. Named by lft debug determinism, diff and weights, lft verify-resume, lft
 // checkpoint and lft train --resume.
 #include <ATen/core/grad_mode.h>
 
@@ -23,7 +23,7 @@ namespace {
 
 using GradientHook = std::function<void(int64_t, Optimizer&)>;
 
-/// The next float up: the smallest change there is.
+/// The next float up: the smallest possible change.
 void nudge(const at::Tensor& tensor) {
   float* first = tensor.variable_data().data_ptr<float>();
   *first = std::nextafter(*first, INFINITY);
@@ -126,7 +126,7 @@ Told diff_of_two(const std::function<void(const TinyRun&, Recipe&)>& change,
   });
 }
 
-/// The same healthy pair answers for all of them; so below.
+/// One healthy pair is the reference for all of them, here and below.
 PlantedBug in_one_of_two(const std::string& name, const std::string& planted,
                          std::vector<std::string> says,
                          const std::function<void(const TinyRun&, Recipe&)>& change,
@@ -189,7 +189,7 @@ std::vector<PlantedBug> in_two_runs() {
   };
 }
 
-/// A run of four steps that is spoilt and then resumed to its sixth.
+/// A run of four steps that is corrupted and then resumed to its sixth.
 Told resume_spoilt(const std::function<void(const TinyRun&, Recipe&)>& spoil) {
   const TinyRun run;
   Recipe recipe = short_run(run, "out");

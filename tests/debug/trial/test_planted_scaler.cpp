@@ -1,5 +1,5 @@
-// Planted: the causes after torch's "No inf checks were recorded for this optimizer", and a step
-// that computes wrong numbers. Named by the loss scaler that every step of lft goes through, and by
+// Planted causes of torch's "No inf checks were recorded for this optimizer", and a step
+// that computes wrong numbers. Named by the loss scaler used in every lft step, and by
 // lft doctor.
 #include "debug/planted.h"
 #include "src/base/text.h"
@@ -11,7 +11,7 @@ namespace lft::test::planted_scaler_test {
 using namespace lft::lora;
 namespace {
 
-/// Two adapters with an optimizer each, and one scaler.
+/// Two adapters with one optimizer each, and one scaler.
 struct Scaled : Scaler {
   void TestBody() override {}
   using Scaler::backward;
@@ -23,7 +23,7 @@ struct Scaled : Scaler {
   using Scaler::scaler;
 };
 
-/// A whole step by hand; `wrong` is done in place of the right order.
+/// A whole step by hand; `wrong` replaces the right order.
 PlantedBug in_step(const std::string& name, const std::string& planted,
                    std::vector<std::string> says, const std::function<void(Scaled&)>& wrong) {
   return {.name = name,

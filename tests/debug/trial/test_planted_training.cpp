@@ -1,5 +1,5 @@
-// Planted: what keeps a run from learning. Named by lft check and the proof after it, the gate at
-// the end of lft train, lft debug overfit and lft debug bare.
+// Planted faults that prevent a run from learning. Named by lft check and its trainability check,
+// the final check of lft train, lft debug overfit and lft debug bare.
 #include "debug/learnable.h"
 #include "debug/planted.h"
 #include "src/debug/isolate/bare.h"
@@ -35,7 +35,7 @@ PlantedBug in_recipe(const std::string& name, const std::string& planted, int co
           }};
 }
 
-/// The proof over a model whose parts a test may take apart.
+/// The trainability check on a model whose parts a test may modify.
 struct Proven : ProofFixture {
   void TestBody() override {}
   using ProofFixture::adapt;
@@ -87,7 +87,7 @@ Told overfit_run(const std::function<void(Recipe&)>& change, const TrialHooks& h
   });
 }
 
-/// The same healthy run answers for all of them.
+/// One healthy run is the reference for all of them.
 PlantedBug in_one_batch(const std::string& name, const std::string& planted,
                         std::vector<std::string> says, int64_t steps,
                         const std::function<void(Recipe&)>& change, const TrialHooks& hooks = {}) {

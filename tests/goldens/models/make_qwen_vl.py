@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes qwen_vl.json: what transformers and PEFT compute for tiny Qwen2.5-VL and Qwen3-VL models
-whose weights are a hash of name and index, what they call the tensors,
-and what the processor makes of images.
+whose weights are a hash of name and index, their tensor names,
+and the processor's output for images.
 
-No weights and no images are stored: fill() of make_llava.py and photo() here have their twins
+No weights and no images are stored: fill() of make_llava.py and photo() here have equivalents
 in tests/families/tiny_qwen.h. Run with the pinned peers:
   .deps/venv/bin/python tests/goldens/models/make_qwen_vl.py
 """
@@ -56,7 +56,7 @@ CASES = {
             VISION, model_type="qwen2_5_vl_vision", window_size=16, fullatt_block_indexes=[1]
         ),
     ),
-    # As the first published files: flat, and with other spellings.
+    # Like the first published files: flat, and with other spellings.
     "qwen2_5_vl_flat_tied": dict(
         model_type="qwen2_5_vl",
         **TOKENS,
@@ -89,7 +89,7 @@ CASES = {
             deepstack_visual_indexes=[0, 2],
         ),
     ),
-    # The features for the last decoder layer meet the rows that it keeps.
+    # The features for the last decoder layer must match the rows that it keeps.
     "qwen3_vl_bias_tied": dict(
         model_type="qwen3_vl",
         **TOKENS,
@@ -114,7 +114,7 @@ CASES = {
         ),
     ),
 }
-# Of the sizes of the published Qwen2.5-VL-3B (whose file is flat) and Qwen3-VL-2B.
+# Sizes of the published Qwen2.5-VL-3B (whose file is flat) and Qwen3-VL-2B.
 PUBLISHED = {
     "qwen2_5_vl_3b": dict(
         model_type="qwen2_5_vl",
@@ -308,7 +308,7 @@ def batch_of(grids):
 
 
 def names_of(model):
-    """What save_pretrained and PEFT write, by canonical name."""
+    """Tensors written by save_pretrained and PEFT, by canonical name."""
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         stored = load_file(folder + "/model.safetensors")
@@ -325,7 +325,7 @@ def names_of(model):
 
 
 def adapted_by_peft(model, logprobs_of):
-    """PEFT's names of the linear layers, and what it computes with an adapter on each."""
+    """PEFT's names of the linear layers, and its results with an adapter on each."""
     adapted = peft.get_peft_model(
         model, peft.LoraConfig(r=3, lora_alpha=7, lora_dropout=0.0, target_modules="all-linear")
     )

@@ -1,5 +1,5 @@
-"""Makes the small tokenizers of this folder and ids.json, the ids and decoded texts
-that transformers gives for them.
+"""Writes the small tokenizers of this folder and ids.json, the ids and decoded texts
+that transformers produces for them.
 
 Run with transformers, tokenizers and sentencepiece installed (scripts/peers.txt):
   python make_tokenizers.py
@@ -69,7 +69,7 @@ def train_spm(kind, vocab_size, **options):
     )
     proto = import_protobuf().ModelProto()
     proto.ParseFromString(out.getvalue())
-    proto.normalizer_spec.normalization_rule_tsv = ""  # the name of a temporary file
+    proto.normalizer_spec.normalization_rule_tsv = ""  # a temporary file name
     return proto.SerializeToString(deterministic=True)
 
 
@@ -340,8 +340,8 @@ def make():
         tokenizer_config=CONFIG,
     )
 
-    # Tokens that only tokenizer_config.json knows, flags changed there, a decoder without Strip;
-    # the rules of the model beside it must not matter.
+    # Tokens only in tokenizer_config.json, flags changed there, a decoder without Strip;
+    # the rules of the adjacent model file must not matter.
     rules = {k: v for k, v in LLAMA_SPM.items() if k != "normalization_rule_name"}
     with tempfile.NamedTemporaryFile("w", suffix=".tsv") as tsv:
         tsv.write(
@@ -441,7 +441,7 @@ def make():
 
 
 def hf_row(tokenizer, text):
-    """Decoded texts only where they are not the text itself."""
+    """Decoded texts, only where they differ from the input text."""
     ids = tokenizer(text)["input_ids"]
     row = {
         "ids": ids,
@@ -454,7 +454,7 @@ def hf_row(tokenizer, text):
 def hf_rows(folder):
     with (
         tempfile.TemporaryDirectory() as scratch
-    ):  # as LlavaProcessor loads it: the configuration decides which class reads the files
+    ):  # as loaded by LlavaProcessor: the configuration selects the class that reads the files
         shutil.copytree(folder, scratch, dirs_exist_ok=True)
         (Path(scratch) / "config.json").write_text(
             json.dumps({"model_type": "llava", "text_config": {"model_type": "llama"}})
@@ -465,8 +465,8 @@ def hf_rows(folder):
 
 
 def spm_rows(folder, legacy):
-    """LLaVA's slow LlamaTokenizer, which transformers 5 no longer has: special tokens cut out,
-    the library for the rest, BOS in front."""
+    """LLaVA's slow LlamaTokenizer, removed in transformers 5: special tokens split off,
+    the library for the rest, BOS first."""
     model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
     specials = {"<unk>": 0, "<s>": 1, "</s>": 2, "<image>": model.get_piece_size()}
     if model.get_piece_size() == 620:
@@ -490,7 +490,7 @@ def encode_stretch(model, text, first, legacy):
         return model.encode(text)
     marked = model.encode(
         "<unk>" + (" " if first else "") + text
-    )  # the library's prefix lands before the mark
+    )  # the library puts its prefix before the mark
     mark = model.encode("<unk>")
     assert marked[: len(mark)] == mark
     return marked[len(mark) :]

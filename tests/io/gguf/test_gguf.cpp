@@ -1,5 +1,5 @@
-// GGUF files: what is written reads back, in the bytes that llama.cpp's gguf-py gives the same
-// content, and what is not sound is refused.
+// GGUF files: written files read back, with the same bytes as llama.cpp's gguf-py for the same
+// content, and unsound files are refused.
 #include <gtest/gtest.h>
 
 #include "src/io/files.h"
@@ -58,8 +58,8 @@ TEST(Gguf, WhatIsWrittenReadsBack) {
   EXPECT_LFT_ERROR(ErrorKind::kInput, "a tensor is missing", file.info("four"));
 }
 
-/// As gguf 0.19.0 writes GGUFWriter(..., "x") with add_uint32("k", 9) and one float32 tensor
-/// [[1, 2, 3]] named "t", but for the order of its keys.
+/// As written by gguf 0.19.0 for GGUFWriter(..., "x") with add_uint32("k", 9) and one float32
+/// tensor [[1, 2, 3]] named "t", except for the order of its keys.
 TEST(Gguf, TheBytesAreThoseOfGgufPy) {
   TempDir temp;
   const std::string path = temp.file("a.gguf");

@@ -1,7 +1,7 @@
-// Enough of CUDA to run the kernels' own sources on a CPU, thread by thread: every thread of a
-// block is a fiber, blocks and threads come in a shuffled order, a barrier that not all threads
-// reach aborts. It shows that the code computes what it should; not speed, and no data race that
-// needs true concurrency.
+// Enough of CUDA to run the kernel sources on a CPU, thread by thread: every thread of a
+// block is a fiber, blocks and threads run in a shuffled order, and a barrier that not all threads
+// reach aborts. It shows that the code computes the right result; it does not show speed, or data
+// races that need true concurrency.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -45,9 +45,9 @@ struct Index {
 };
 extern Index thread, block, grid;
 void sync_block();
-uint64_t exchange(uint64_t bits, int lane_mask);  // every lane of the warp calls it
+uint64_t exchange(uint64_t bits, int lane_mask);  // called by every lane of the warp
 
-/// A device of the tests that records launches and looks at their arguments; null: there is none.
+/// A test device that records launches and inspects their arguments; null: none.
 extern void (*on_launch)(std::function<void()> run);
 extern void (*on_argument)(const void* bytes, size_t size);
 template <class... Arguments>

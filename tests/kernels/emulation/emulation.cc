@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kStack = 128 * 1024;
 constexpr unsigned kLanes = 32;
 
-/// ucontext makes the stack, once for all launches; switching between stacks is left to _setjmp,
+/// ucontext creates the stack, once for all launches; switching between stacks uses _setjmp,
 /// which makes no system call.
 struct Fiber {
   ucontext_t context = {};
@@ -35,17 +35,17 @@ struct Barrier {
 
 std::vector<Fiber> fibers;
 jmp_buf scheduler;
-std::vector<unsigned> order;  // of the block's threads in a round
-size_t turn = 0;              // of the order: whose comes next in this round
+std::vector<unsigned> order;  // the block's threads in this round
+size_t turn = 0;              // index of the next thread in `order`
 unsigned running = 0, width = 0, left = 0;
-uint64_t events = 0;  // arrivals at barriers and ends of threads: a round without one is a deadlock
+uint64_t events = 0;  // barrier arrivals and thread exits: a round without one is a deadlock
 Barrier block_barrier;
 std::vector<Barrier> warp_barriers;
-std::vector<uint64_t> lanes[2];  // of every second exchange: a lane is at most one ahead
+std::vector<uint64_t> lanes[2];  // by parity of the exchange: a lane is at most one ahead
 const std::function<void()>* body = nullptr;
 
-/// Lets the next thread of the round run to its next barrier or its end; after the last one the
-/// scheduler goes on.
+/// Runs the next thread of the round to its next barrier or its end; after the last one the
+/// scheduler continues.
 [[noreturn]] void pass_on() {
   while (turn < order.size() && fibers[order[turn]].done) ++turn;
   if (turn == order.size()) _longjmp(scheduler, 1);
@@ -54,7 +54,7 @@ const std::function<void()>* body = nullptr;
   if (fiber.started) _longjmp(fiber.resume, 1);
   fiber.started = true;
   setcontext(&fiber.context);
-  std::abort();  // it does not return
+  std::abort();  // unreachable
 }
 
 void yield() {

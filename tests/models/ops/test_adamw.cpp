@@ -1,5 +1,5 @@
-// AdamW on the CPU against torch's fused op, against its own reference, and where it must leave
-// every bit.
+// AdamW on the CPU against torch's fused op, against its own reference, and cases in which every
+// bit must stay unchanged.
 #include <cmath>
 #include <limits>
 
@@ -56,7 +56,7 @@ void reference(const std::vector<AdamWTensor>& tensors, const GradVerdict& verdi
 }
 
 /// One update from equal inputs. exp_avg: four roundings of parts no larger than 2 (|m| + |g|);
-/// exp_avg_sq: six of positive parts; the parameter: its own two, and ten of the update beside the
+/// exp_avg_sq: six of positive parts; the parameter: its own two, and ten of the update plus the
 /// error of exp_avg in it.
 void expect_one_step(const AdamWTensor& before, const AdamWTensor& got, const AdamWTensor& want,
                      double clip) {
@@ -105,8 +105,8 @@ TEST(AdamWUpdate, EqualsTheReferenceAtEverySizeAndType) {
 }
 
 // Fifty steps against torch in double. A step rounds the parameter twice (2 u |p|, |p| < 4.5); its
-// update, below 3.2 lr (Adam's bound (1 - beta1) / sqrt(1 - beta2) is 1), is off by less than 150
-// u: 3 u a step of exp_avg_sq, halved by the root, and 64 u of exp_avg.
+// update, below 3.2 lr (Adam's bound (1 - beta1) / sqrt(1 - beta2) is 1), has an error below 150
+// u: 3 u per step of exp_avg_sq, halved by the root, and 64 u of exp_avg.
 TEST(AdamWUpdate, EqualsTorchOverManySteps) {
   constexpr int kSteps = 50;
   constexpr double kLr = 0.02;
@@ -153,7 +153,7 @@ TEST(AdamWUpdate, ClipsAsTorchDoesWithClippedGradients) {
     scaled.grad = scaled.grad.to(at::kFloat) * clip;
     reference({scaled}, open);
     expect_one_step(before[i], clipped[i], by_hand[i], clip);
-    EXPECT_TRUE(same_bits(clipped[i].grad, before[i].grad));  // clipped on the way, not in place
+    EXPECT_TRUE(same_bits(clipped[i].grad, before[i].grad));  // clipped in the update, not in place
   }
 }
 
@@ -198,8 +198,8 @@ TEST(AdamWUpdate, ThreadsChangeNoBit) {
   }
 }
 
-/// To the bit what a cast of the updated parameter gives, over several chunks and a ragged end;
-/// where the update is none, so is its copy.
+/// Bit-equal to a cast of the updated parameter, over several chunks and a partial last chunk;
+/// where nothing is updated, neither is the copy.
 TEST(AdamWUpdate, WritesACopyWithTheParameter) {
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
     for (const double scale : {1.0, 2.0, 1.7}) {

@@ -1,5 +1,5 @@
 // 8-bit AdamW on the CPU against its own reference, its bucket look-up against the search, and
-// where it must leave every bit.
+// cases in which every bit must stay unchanged.
 #include <cmath>
 #include <limits>
 
@@ -21,7 +21,7 @@ at::Tensor codes(int64_t count, uint64_t seed) {
                      at::TensorOptions().dtype(at::kByte));
 }
 
-/// Every third block has never seen a gradient.
+/// Every third block has never had a gradient.
 at::Tensor scales(int64_t count, uint64_t seed) {
   at::Tensor absmax = normal({moment_blocks(count)}, seed).abs() * 0.1;
   for (int64_t b = 2; b < absmax.numel(); b += 3) absmax[b] = 0;
@@ -87,13 +87,13 @@ at::Tensor wide(const at::Tensor& x) { return x.to(at::kDouble); }
 bool within(const at::Tensor& a, const at::Tensor& b, const at::Tensor& tolerance) {
   return ((wide(a) - wide(b)).abs() <= tolerance).all().item<bool>();
 }
-/// Each element's own of its block's values.
+/// Per element, the value of its block.
 at::Tensor spread(const at::Tensor& blocks, int64_t count) {
   return wide(blocks).repeat_interleave(kMomentBlock).narrow(0, 0, count);
 }
 
-/// Codes of moments whose exact values are `moment`, those of a block with a scale: nearest_code of
-/// the quotient less and plus its error.
+/// Codes of moments whose exact values are `moment`, for blocks with a scale: nearest_code of
+/// the quotient minus and plus its error.
 void expect_codes(const at::Tensor& got, const at::Tensor& moment, const at::Tensor& scale,
                   const at::Tensor& error, const CodeMap& map) {
   const at::Tensor middles =
@@ -105,12 +105,12 @@ void expect_codes(const at::Tensor& got, const at::Tensor& moment, const at::Ten
   EXPECT_TRUE((got >= low).logical_and(got <= high).all().item<bool>());
   if (got.numel() > 1000) {
     EXPECT_LT((low != high).to(at::kDouble).mean().item<double>(),
-              1e-2);  // the allowance is for the few
+              1e-2);  // a small allowance
   }
 }
 
-/// One update from equal inputs. The float32 moments: as in test_adamw.cpp, and one rounding more
-/// for decoding; their scales as the largest.
+/// One update from equal inputs. The float32 moments: as in test_adamw.cpp, plus one rounding
+/// for decoding; their scales like the largest moment.
 void expect_one_step(const AdamW8Tensor& before, const AdamW8Tensor& got, const AdamW8Tensor& want,
                      double clip) {
   const int64_t count = before.param.numel();
@@ -184,7 +184,7 @@ TEST(AdamW8Update, BucketsFindWhatTheSearchFinds) {
     const size_t positive = numbers.size();
     for (size_t i = 0; is_signed && i < positive; ++i) numbers.push_back(-numbers[i]);
     std::erase_if(numbers, [&](float x) { return std::abs(x) > 1 || (!is_signed && x < 0); });
-    // With both betas 0 and rate 0, the moments become g and g^2: of these, exp_avg's codes are
+    // With both betas 0 and rate 0, the moments become g and g^2: the codes of exp_avg are
     // those of g over the largest.
     for (size_t first = 0; first < numbers.size(); first += 255) {
       std::vector<float> block(
@@ -283,7 +283,7 @@ TEST(AdamW8Update, RefusesWhatItCannotUpdate) {
             "the gradients were not checked");
 }
 
-/// As of AdamWTensor (test_adamw.cpp).
+/// Same as AdamWTensor (test_adamw.cpp).
 TEST(AdamW8Update, WritesACopyWithTheParameter) {
   AdamW8Tensor tensor = make(2 * kChunk + 301, 1);
   const at::Tensor before = tensor.param.clone();

@@ -1,5 +1,5 @@
-// Attention in tiles against its definition in double, within what its roundings to BF16 can add up
-// to.
+// Tiled attention against its definition in double, within the accumulated error of its BF16
+// roundings.
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -18,7 +18,7 @@ struct Shape {
   bool causal;
 };
 
-/// q, k, v or a gradient in BF16, its memory [b, t, h, e] as a layer's is.
+/// q, k, v or a gradient in BF16, with the memory layout [b, t, h, e] of a layer.
 at::Tensor operand(const char* name, int64_t batch, int64_t heads, int64_t positions,
                    int64_t width) {
   const std::vector<int64_t> sizes = {batch, positions, heads, width};
@@ -49,8 +49,8 @@ Values tiled(const Operands& x, bool causal) {
   return {out.detach(), gradients[0], gradients[1], gradients[2]};
 }
 
-/// The values in double, and for each how far it may be off: u times what is rounded, carried to
-/// where it goes. u is BF16's unit roundoff; 1 % of it more stands for the sums in float32 and for
+/// The values in double, each with its error bound: u times each rounded value, propagated to
+/// the result. u is BF16's unit roundoff; 1 % more of it covers the float32 sums and
 /// exp.
 struct Definition {
   Values value, bound;
@@ -68,7 +68,7 @@ struct Definition {
     const at::Tensor ds = p * (at::matmul(dy, v.transpose(2, 3)) - delta) * scale;
     const auto turned = [](const at::Tensor& m) { return m.transpose(2, 3); };
     value = {out, at::matmul(ds, k), at::matmul(turned(ds), q), at::matmul(turned(p), dy)};
-    // p and out are rounded, and delta is made of the rounded out; so is ds, and last every result.
+    // p and out are rounded, and delta comes from the rounded out; so is ds, and every result.
     const at::Tensor p_error = u * p, out_error = u * out.abs() + at::matmul(p_error, v.abs());
     const at::Tensor ds_error = u * ds.abs() + scale * p * (dy.abs() * out_error).sum(-1, true);
     bound = {out_error, u * value.dq.abs() + at::matmul(ds_error, k.abs()),
@@ -151,7 +151,7 @@ TEST_F(TiledAttention, ANonFiniteScoreIsSeen) {
   EXPECT_FALSE(got.dk.isfinite().all().item<bool>());
 }
 
-/// The attention ops that run within attention() of BF16.
+/// The attention ops that run within attention() in BF16.
 std::vector<std::string> attention_ops(const at::Tensor& mask) {
   static thread_local std::vector<std::string>* names = nullptr;
   std::vector<std::string> found;

@@ -1,5 +1,5 @@
-// FP16 training on the CPU: products, roundings and overflows where torch's autocast has them,
-// forward and backward.
+// FP16 training on the CPU: products, roundings and overflows at the same places as torch's
+// autocast, forward and backward.
 #include <ATen/core/grad_mode.h>
 
 #include <map>
@@ -23,8 +23,8 @@ constexpr double kHalfUnit = 0x1p-11;  // relative error of one rounding to FP16
 
 at::Tensor leaf(const at::Tensor& x) { return x.detach().clone().set_requires_grad(true); }
 
-// Every FP16 number, times factors that make ties, subnormals and overflows, through the loops'
-// conversions and through ATen's.
+// Every FP16 number, times factors that produce ties, subnormals and overflows, by the loops'
+// conversions and by ATen's.
 TEST(Fp16Loops, ConvertAsAtenDoes) {
   at::Tensor bits = at::arange(65536, at::kInt).to(at::kShort);
   const at::Tensor x = bits.view(at::kHalf);
@@ -89,8 +89,8 @@ at::Tensor peft_forward(const Leaves& t, double scale) {
   return at::linear(t.x, t.w, t.bias) + at::linear(at::linear(t.x, t.a), t.b) * scale;
 }
 
-// Upstream gradients of all sizes: where torch's gradient of a leaf is infinite or NaN, ours is not
-// finite either, and nowhere else.
+// Upstream gradients of all magnitudes: if torch's gradient of a leaf is infinite or NaN, ours is
+// not finite either, and vice versa.
 TEST(Fp16Linear, GradientsAreThoseOfPeftUnderAutocastAndOverflowWithThem) {
   int overflowing = 0, finite = 0;
   for (const double scale : {0.5, 2.0, 3.0, 16.0}) {
@@ -232,8 +232,8 @@ double error_of_all(const std::map<std::string, at::Tensor>& got,
   return std::sqrt(difference / size);
 }
 
-// Both dtypes round in the same places, so that errors of the gradients go with the unit: an eighth
-// of BF16's, within the luck of the draw.
+// Both dtypes round at the same places, so errors of the gradients scale with the unit: an eighth
+// of BF16's, within random variation.
 TEST(Fp16Model, GradientsAreNearFloat32ByTheUnitOfTheDtype) {
   for (const bool whole : {false, true}) {
     Model model = adapted_model(whole);
@@ -241,14 +241,14 @@ TEST(Fp16Model, GradientsAreNearFloat32ByTheUnitOfTheDtype) {
                brain = gradients(model, at::kBFloat16, 1);
     EXPECT_GT(half.size(), 50u);
     const double error = error_of_all(half, exact);
-    EXPECT_LT(error, 20 * kHalfUnit);  // some 80 roundings between pixels and gradient, as a random
+    EXPECT_LT(error, 20 * kHalfUnit);  // about 80 roundings from pixels to gradient, as a random
                                        // walk: 9 units, twice that at worst
     EXPECT_LT(error, error_of_all(brain, exact) / 4);
     double largest = 0;
     for (const auto& [name, gradient] : exact)
       largest = std::max(largest, gradient.norm().item<double>());
     for (const auto& [name, gradient] :
-         exact) {  // a single tensor can be a sum that cancels (a key's bias to nothing at all)
+         exact) {  // a single tensor can be a sum that cancels (a key's bias to zero)
       const double difference = (half.at(name) - gradient).norm().item<double>();
       EXPECT_LT(difference, 60 * kHalfUnit * gradient.norm().item<double>() + kHalfUnit * largest)
           << name;
@@ -262,7 +262,7 @@ TEST(Fp16Model, ABaseStoredInFp16OrBf16) {
   const auto exact = gradients(wide, at::kFloat, 1);
   EXPECT_LT(error_of_all(gradients(half, at::kHalf, 1024), exact),
             40 * kHalfUnit);  // the weights are rounded, too
-  // Against the same rounded weights: only the embeddings that image features go into are BF16, and
+  // Against the same rounded weights: only the embeddings that receive image features are BF16 and
   // round these once.
   EXPECT_LT(error_of_all(gradients(brain, at::kHalf, 1024), gradients(brain, at::kFloat, 1)),
             (20 + 4 * 8) * kHalfUnit);

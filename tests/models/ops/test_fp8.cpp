@@ -1,5 +1,5 @@
-// FP8 layers: codes as LibTorch converts, products against float64, a layer within the error of its
-// codes, what is not finite, memory.
+// FP8 layers: codes as converted by LibTorch, products against float64, a layer within its
+// quantisation error, non-finite values, memory.
 #include <ATen/ATen.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ at::Tensor wide(const Fp8Matrix& matrix) {
   return matrix.codes_mk.to(at::kDouble) * matrix.scales_m1.to(at::kDouble);
 }
 
-/// Rows of very different sizes.
+/// Rows of very different magnitudes.
 at::Tensor uneven(int64_t rows, int64_t cols, uint64_t seed) {
   at::manual_seed(seed);
   return at::randn({rows, cols}) * at::pow(10.0, at::rand({rows, 1}) * 6 - 3);
@@ -45,8 +45,8 @@ TEST(Fp8Rows, TakeAViewAsItsCopy) {
   EXPECT_EQ(quantize_rows(at::zeros({0, 16})).codes_mk.sizes(), at::IntArrayRef({0, 16}));
 }
 
-/// A float32 sum of k products errs by k roundings of the sum of their magnitudes at most; then two
-/// scales and the result are rounded.
+/// A float32 sum of k products has an error of at most k roundings of the sum of magnitudes; then
+/// two scales and the result are rounded.
 TEST(Fp8Product, IsTheSumOfItsCodesRoundedOnce) {
   for (const auto& [m, n, k] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
            {1, 16, 16}, {5, 48, 80}, {33, 64, 1024}}) {
@@ -60,7 +60,7 @@ TEST(Fp8Product, IsTheSumOfItsCodesRoundedOnce) {
       const at::Tensor bound = exact.abs() * rounding * 1.01 +
                                magnitudes * (static_cast<double>(k + 3) * 0x1p-24) +
                                (dtype == at::kHalf ? 0x1p-25 : 0);
-      const at::Tensor finite = exact.abs() < 65000;  // FP16 is infinite beyond
+      const at::Tensor finite = exact.abs() < 65000;  // FP16 overflows beyond
       const at::Tensor error = (y.to(at::kDouble) - exact).abs();
       EXPECT_TRUE(at::all(at::logical_or(error <= bound, finite.logical_not())).item<bool>())
           << m << " " << n << " " << k;
@@ -82,14 +82,14 @@ TEST(Fp8Weight, IsHeldTwiceFromTheOriginalInTwoBytesAnElement) {
   EXPECT_EQ(bytes, 2 * 96 * 160 + 4 * (96 + 160));
 }
 
-/// How far each number may be from what its code stands for: a sixteenth of it (half a step of
-/// three bits), or half of the least step.
+/// Maximum distance of each number from its decoded code: a sixteenth of it (half a step of
+/// three bits), or half of the smallest step.
 at::Tensor spread(const at::Tensor& x) {
   const at::Tensor most = x.abs().amax(1, /*keepdim=*/true);
   return at::maximum(x.abs() / 16, most / 448 * 0x1p-10) * (1 + 1e-5);
 }
 
-/// |x w - x' w'| for products of numbers off by so much, and the result's roundings.
+/// |x w - x' w'| for products of numbers with these errors, and the result's roundings.
 at::Tensor product_bound(const at::Tensor& a_mk, const at::Tensor& b_nk, double rounding) {
   const at::Tensor a = a_mk.abs(), b = b_nk.abs(), da = spread(a_mk), db = spread(b_nk);
   const at::Tensor moved = at::mm(a, db.t()) + at::mm(da, b.t()) + at::mm(da, db.t());
@@ -112,7 +112,7 @@ Result run(const Weight& weight, at::ScalarType compute) {
   return {y.detach(), x.grad(), a.grad(), b.grad(), x.detach(), dy};
 }
 
-/// B is zero, so that what the base weight gives is all of y and dx.
+/// B is zero, so that the base weight alone gives y and dx.
 TEST(Fp8Weight, ALayerIsWithinTheErrorOfItsCodesInBothPasses) {
   const at::Tensor w = weights(48, 80).to(at::kDouble);
   for (const auto& [compute, rounding] :
@@ -123,7 +123,7 @@ TEST(Fp8Weight, ALayerIsWithinTheErrorOfItsCodesInBothPasses) {
                      dy = got.dy.to(at::kDouble).view({-1, 48});
     const at::Tensor y = at::mm(x, w.t()), dx = at::mm(dy, w);
     const double least =
-        compute == at::kHalf ? 0x1p-24 : 0;  // FP16's least step, for gradients of a millionth
+        compute == at::kHalf ? 0x1p-24 : 0;  // FP16's smallest step, for gradients of a millionth
     EXPECT_TRUE(at::all((got.y.to(at::kDouble).view({-1, 48}) - y).abs() <=
                         product_bound(x, w, rounding) + least)
                     .item<bool>());
@@ -131,7 +131,7 @@ TEST(Fp8Weight, ALayerIsWithinTheErrorOfItsCodesInBothPasses) {
                         product_bound(dy, w.t().contiguous(), rounding) + least)
                     .item<bool>());
     EXPECT_GT(((got.y.to(at::kDouble).view({-1, 48}) - y).norm() / y.norm()).item<double>(),
-              0.01);  // quantised it is
+              0.01);  // the error shows that it is quantised
   }
 }
 
@@ -159,7 +159,7 @@ TEST(Fp8Weight, ABiasIsAdded) {
       at::equal(linear(x, weight, bias), linear(x, weight, at::Tensor()) + bias.to(at::kBFloat16)));
 }
 
-/// A token's row has its own scale: what else is in the batch does not matter.
+/// A token's row has its own scale, independent of the rest of the batch.
 TEST(Fp8Weight, ATokenDoesNotSeeTheOthers) {
   const ComputeDtypeGuard dtype(at::kBFloat16);
   const Weight weight(quantize(weights(48, 80), BaseStorage::kFp8, at::kCPU));

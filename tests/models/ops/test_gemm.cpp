@@ -1,4 +1,4 @@
-// Products against double, at sizes that every way of computing them takes on some processor.
+// Products against double, at sizes that cover every implementation on some processor.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
@@ -16,8 +16,8 @@ at::Tensor normal(at::IntArrayRef shape, uint64_t seed) {
   return at::randn(shape, at::detail::createCPUGenerator(seed), at::kFloat);
 }
 
-/// A float32 sum of k products in any order: a random walk of 2^-24 of the sum's size a term, four
-/// deviations, and one rounding of the result for each further operation.
+/// A float32 sum of k products in any order: a random walk of 2^-24 of the sum's magnitude per
+/// term, four deviations, and one rounding of the result per further operation.
 void expect_product(const at::Tensor& got, const at::Tensor& want, int64_t k, const char* what) {
   const double typical = want.norm().item<double>() / std::sqrt(static_cast<double>(want.numel()));
   const double bound = 4 * 0x1p-24 * (std::sqrt(static_cast<double>(k)) + 2) * typical;
@@ -82,8 +82,8 @@ TEST_P(FewRowsProducts, AreThoseOfDoubleAndOfEachRowAlone) {
                      bias = normal({n}, 4).to(type);
     ASSERT_TRUE(takes_few_rows(a, b));
     const at::Tensor exact = at::mm(a.to(at::kDouble), b.to(at::kDouble));
-    // A result of 16 bits is the float32 sum rounded once: half a step of 2^-8 or 2^-11 of itself,
-    // which as much noise of a sum may push over.
+    // A 16-bit result is the float32 sum rounded once: half a step of 2^-8 or 2^-11 of itself,
+    // plus the noise of the sum.
     const double step = type == at::kFloat ? 0 : type == at::kHalf ? 0x1p-11 : 0x1p-8;
     const auto check = [&](const at::Tensor& got, const at::Tensor& want, const char* what) {
       ASSERT_EQ(got.scalar_type(), type);

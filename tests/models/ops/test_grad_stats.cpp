@@ -50,7 +50,7 @@ GradStats reference(const std::vector<at::Tensor>& gradients, double inv_scale, 
   return stats;
 }
 
-/// Norms are sums of up to `terms` squares in double, in different orders: off by terms * 2^-53
+/// Norms are sums of up to `terms` squares in double, in different orders: errors of terms * 2^-53
 /// each.
 void expect_near(double got, double want, int64_t terms) {
   if (!std::isfinite(want)) {
@@ -71,7 +71,7 @@ void expect_equal(const GradStats& got, const GradStats& want, int64_t terms) {
   for (size_t i = 0; i < want.norms.size(); ++i) expect_near(got.norms[i], want.norms[i], terms);
 }
 
-/// Bits, with every NaN equal to every NaN.
+/// Compares bits, with every NaN equal to every NaN.
 void expect_same_values(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor nan_a = a.isnan(), nan_b = b.isnan();
   EXPECT_TRUE(at::equal(nan_a, nan_b));
@@ -164,7 +164,7 @@ TEST(CheckGradients, UnscalesEveryBitPatternOfTheShortTypesAsTheReference) {
       const bool found_inf = check(got, inv_scale).found_inf;
       EXPECT_EQ(found_inf, reference(want, inv_scale, 0).found_inf);
       expect_same_values(got[0], want[0]);
-      // Each alone: the finite ones sum up as they should.
+      // Each alone: the finite ones sum up correctly.
       std::vector<at::Tensor> finite = {patterns.masked_fill(want[0].isfinite().logical_not(), 0)};
       std::vector<at::Tensor> same = copies(finite);
       expect_equal(check(finite, inv_scale), reference(same, inv_scale, 0), 65536);

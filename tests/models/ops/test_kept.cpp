@@ -1,5 +1,5 @@
-// What a decoder layer keeps for its backward pass in BF16 with LoRA on every linear layer, to the
-// byte: the lean plan, in which only norms and products are computed again.
+// Bytes that a decoder layer keeps for its backward pass in BF16 with LoRA on every linear layer:
+// the lean plan, in which only norms and products are recomputed.
 #include <ATen/core/grad_mode.h>
 
 #include "models/llama/llama.h"
@@ -57,16 +57,16 @@ LlamaPass pass_of(const LlamaConfig& config, bool packed) {
   return pass;
 }
 
-/// A token: x, q k v, what attention gives and its log of sums, the stream between the blocks, gate
-/// and up, the low-rank products; and one float32 a norm.
+/// Per token: x, q k v, the attention output and its log-sum-exp, the stream between the blocks,
+/// gate and up, the low-rank products; and one float32 per norm.
 int64_t lean_bytes(const LlamaConfig& c, int64_t rank) {
   const int64_t stream = 2 * c.hidden, attention = 2 * c.heads * c.head_dim;
   return stream + 3 * attention + attention + 4 * c.heads + stream + 2 * 2 * c.intermediate +
          14 * rank + 2 * 4;
 }
 
-/// A token more, where the processor computes BF16 products in float32: q k v and what attention
-/// gives are kept in float32, and the latter in BF16, too.
+/// Additional per token, if the processor computes BF16 products in float32: q k v and the
+/// attention output are kept in float32, and the latter in BF16 too.
 int64_t widened_bytes(const LlamaConfig& c) {
   const bool widens = ops::widens_products(at::kBFloat16, at::kCPU);
   return widens ? (4 * (4 - 2) + 2) * c.heads * c.head_dim : 0;

@@ -75,7 +75,7 @@ TEST(Linear, AGateOfGelu) {
   }
 }
 
-/// Where W is frozen, the backward pass makes the dropped product alone.
+/// With frozen W the backward pass computes only the dropped product.
 TEST(Linear, FrozenWeightBehindAGatedInputWithDropout) {
   const DropoutGuard position({3, 1, 0});
   const DropoutMask mask = dropout_mask(0.4, "layer");

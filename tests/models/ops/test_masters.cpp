@@ -1,5 +1,5 @@
-// Copies of masters in low precision, and gradients added where they are gathered: when a copy
-// serves, that layers compute the same bits with copies and without, and what BF16 rounds beside
+// Low-precision copies of masters, and gradients accumulated in place: when a copy is valid,
+// layers compute the same bits with and without copies, and roundings of BF16 compared with
 // PEFT under autocast.
 #include <ATen/core/grad_mode.h>
 
@@ -13,11 +13,11 @@
 namespace lft::test::masters_test {
 namespace {
 
-constexpr double kBf16Unit = 0x1p-8;  // most that a rounding to BF16 errs, relative
+constexpr double kBf16Unit = 0x1p-8;  // maximum relative error of a rounding to BF16
 
 at::Tensor leaf(const at::Tensor& x) { return x.detach().clone().set_requires_grad(true); }
 
-/// Parts of one buffer, each with a version of its own, as the optimizer lays them out.
+/// Parts of one buffer, each with a separate version, as laid out by the optimizer.
 std::vector<at::Tensor> parts_of(const at::Tensor& flat, const std::vector<at::Tensor>& like) {
   std::vector<at::Tensor> parts;
   int64_t first = 0;
@@ -120,7 +120,7 @@ struct Layers {
   at::Tensor gradients;
 };
 
-/// Two passes, so that there is something to add to.
+/// Two passes, so that gradients accumulate.
 std::vector<at::Tensor> gradients_of(Layers& t, at::ScalarType compute, bool direct) {
   const ComputeDtypeGuard guard(compute);
   const DirectGradientsGuard sink(direct);
@@ -150,7 +150,7 @@ TEST(Masters, LayersComputeTheSameBitsWithTheirShadows) {
   }
 }
 
-/// In float32 to the bit. Below, the product's rounding is autocast's; only scale * product + sum
+/// In float32 bit for bit. Below, the product's rounding is autocast's; only scale * product + sum
 /// is rounded once instead of twice, by half an ulp of float32 each.
 TEST(Masters, GradientsAddedDirectlyAreThoseOfAutograd) {
   for (const at::ScalarType compute : {at::kFloat, at::kBFloat16, at::kHalf}) {
@@ -188,13 +188,13 @@ TEST(Masters, WithoutAPlaceOrAGuardAutogradGetsThem) {
 }
 
 // BF16 with a scale that is no power of two: a scaled B rounds elsewhere than a scaled product.
-// Rounded on the way to the output are, under autocast: x, A, B, h, h B^T, its scaling, W, the sum
+// Values rounded for the output under autocast: x, A, B, h, h B^T, its scaling, W, the sum
 // (8); here x, A, scale B, h, W and the sum (6).
 // To x's gradient: dy, scale dy, B, dh, A, dh A, W, sum (8); here dy, scale B, dh, A, W, sum (6).
 // To A's: dy, scale dy, B, dh, x, dA (6); here dy, scale B, dh, x, dA (5).
 // To B's: dy, scale dy, x, A, h, dB (6); here dy, x, A, h, dB (5).
-// A rounding errs by at most u = 2^-8, evenly spread, so by u / sqrt(3) in the root mean square; k
-// independent ones by sqrt(k / 3) u. Terms that cancel in a sum double that, no more, for these
+// A rounding errs by at most u = 2^-8, uniformly, so by u / sqrt(3) in the root mean square; k
+// independent ones by sqrt(k / 3) u. Cancellation in a sum at most doubles that for these
 // shapes. So ours are within 2 sqrt(6 / 3) u of the exact values, and the two within
 // 2 sqrt(14 / 3) u of each other.
 TEST(Masters, Bf16RoundsNoMoreThanPeftUnderAutocast) {

@@ -1,4 +1,4 @@
-// NF4 layers: the numbers of a dense layer that holds the dequantised weights, in every dtype,
+// NF4 layers: the same numbers as a dense layer with the dequantised weights, in every dtype,
 // forward and backward.
 #include "models/dense_twin.h"
 #include "models/ops/core/precision.h"
@@ -22,7 +22,7 @@ TEST(Nf4Weight, DequantisesInEveryDtypeToTheRoundedFloat) {
     EXPECT_EQ(wide.sizes(), at::IntArrayRef({out, in}));
     for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf})
       EXPECT_TRUE(at::equal(storage->dense(dtype), wide.to(dtype)));
-    // Blocks of 64 normals of one deviation: the quantisation noise of NF4 is about 0.09 of it
+    // Blocks of 64 normals with one deviation: the quantisation noise of NF4 is about 0.09 of it
     // (QLoRA); far from both 0 and 1.
     const double noise =
         ((wide - weights(out, in)).norm() / weights(out, in).norm()).item<double>();

@@ -241,8 +241,8 @@ TEST(Dropout, EveryTypeAndPieceHasTheSameMask) {
   at::Tensor sum = at::ones({3001, 17});
   add_dropout(sum, x, mask);
   EXPECT_TRUE(at::equal(sum != 1, kept));
-  // Element i takes 16 bits of block i / 8, low half of a word first: the definition every device
-  // follows.
+  // Element i uses 16 bits of block i / 8, low half of a word first: the definition for every
+  // device.
   for (const int64_t i : {0, 1, 9, 51016}) {
     const uint32_t word =
         philox_block(mask.seed, mask.stream, static_cast<uint64_t>(i) / 8).word[i % 8 / 2];

@@ -1,4 +1,4 @@
-// The policy table, against torch's own lists, and each op and module of a model against it, in all
+// The policy table against torch's own lists, and each op and module of a model against it, in all
 // three compute dtypes.
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr at::ScalarType kLowTypes[] = {at::kBFloat16, at::kHalf};
 
-/// The names in torch's lists for CUDA: what autocast runs in low precision, and what in float32.
+/// The names in torch's CUDA lists: ops that autocast runs in low precision, and in float32.
 #define LFT_NAME(op, ...) #op,
 const std::set<std::string> kTorchLow = {AT_FORALL_LOWER_PRECISION_FP(LFT_NAME)};
 const std::set<std::string> kTorchFloat32 = {AT_FORALL_FP32(LFT_NAME)
@@ -73,7 +73,7 @@ TEST(PrecisionPolicy, ProductsTakeTheComputeDtypeAndAccumulateInFloat32) {
     const at::Tensor wide = attention(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat),
                                       at::Tensor(), /*causal=*/true);
     EXPECT_LT(relative_error(mixed, wide),
-              type == at::kHalf ? 0x1p-11 : 0x1p-7);  // BF16 rounds its probabilities, too
+              type == at::kHalf ? 0x1p-11 : 0x1p-7);  // BF16 rounds its probabilities too
   }
 }
 
@@ -92,7 +92,7 @@ TEST(PrecisionPolicy, NormsSoftmaxAndLossAreFloat32) {
     EXPECT_LT(relative_error(
                   rms, wide * at::rsqrt(wide.square().mean(-1, true) + 1e-6) * w.to(at::kFloat)),
               unit);
-    // Over a float32 stream: on in BF16, but in float32 where gradients could overflow.
+    // Over a float32 stream: enabled in BF16, but in float32 where gradients could overflow.
     EXPECT_EQ(rms_norm(wide, w, 1e-6).scalar_type(), type == at::kHalf ? at::kFloat : type);
 
     LayerNorm norm(64, 1e-5, at::TensorOptions().dtype(type));
@@ -162,15 +162,15 @@ bool ends_with_any(const std::string& text, std::initializer_list<const char*> e
   return false;
 }
 
-/// What a residual stream is held in. The first LayerNorm makes that of the vision tower.
+/// The dtype of a residual stream. The first LayerNorm sets that of the vision tower.
 at::ScalarType stream_of(const std::string& path, at::ScalarType stored, at::ScalarType compute) {
   if (path.starts_with("vision_tower") && !path.ends_with("embeddings"))
     return compute == at::kBFloat16 ? compute : at::kFloat;
   return stored;
 }
 
-/// What transformers' modules give back under CUDA autocast, but for BF16's norms: these round at
-/// once what the linears after them would.
+/// Output of transformers' modules under CUDA autocast, except BF16's norms: these round
+/// immediately what the following linears would round.
 at::ScalarType expected_output(const std::string& path, const std::string& kind,
                                at::ScalarType stored, at::ScalarType compute) {
   if (path == "language_model") return at::kFloat;  // log-probabilities

@@ -1,4 +1,4 @@
-// The norm of a residual sum in one pass: the bits of the sum and the norm one after the other, in
+// The norm of a residual sum in one pass: the same bits as sum and norm in sequence, in
 // both passes.
 #include <torch/csrc/autograd/autograd.h>
 
@@ -14,7 +14,7 @@ struct Types {
   at::ScalarType stream, delta, compute;
 };
 
-// What a residual stream and a block's output are over the bases and compute dtypes there are.
+// Dtypes of a residual stream and a block's output for all bases and compute dtypes.
 const Types kTypes[] = {{at::kFloat, at::kFloat, at::kFloat},
                         {at::kBFloat16, at::kBFloat16, at::kBFloat16},
                         {at::kFloat, at::kBFloat16, at::kBFloat16},
@@ -30,7 +30,7 @@ struct Result {
   std::vector<at::Tensor> gradients;
 };
 
-/// unit: how s and y are made of x, delta and w.
+/// unit: how s and y are computed from x, delta and w.
 template <class Unit>
 Result run(const Types& types, at::IntArrayRef shape, const Unit& unit) {
   const ComputeDtypeGuard compute(types.compute);
@@ -64,7 +64,7 @@ TEST(ResidualNorm, IsTheSumAndTheNormOneAfterTheOther) {
   }
 }
 
-/// Who goes on with `sum` where nothing was added saves autograd an addition, and no bit changes.
+/// Using `sum` directly where nothing was added saves autograd an addition; no bit changes.
 TEST(ResidualNorm, HandsTheStreamOn) {
   for (const Types& types : kTypes) {
     const std::vector<int64_t> shape = {6, 40};

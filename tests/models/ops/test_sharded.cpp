@@ -1,5 +1,5 @@
-// Weights that several processes hold in slices: the same products, no more memory than a slice
-// and two blocks, nothing gathered that was there.
+// Weights sharded over several processes: the same products, at most the memory of a slice
+// and two blocks, and no repeated gathering.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -32,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Form{"fp8", at::kBFloat16, BaseStorage::kFp8, at::kBFloat16}),
     [](const auto& info) { return info.param.name; });
 
-/// Of every block what all processes hold is the block, padded to whole cache lines.
+/// The shards of a block together are the block, padded to whole cache lines.
 TEST(ShardedBlocks, EachProcessHoldsItsShare) {
   const std::vector<at::Tensor> weights = {at::randn({48, 32}), at::randn({7, 5})};
   for (const int64_t holders : {1, 2, 3, 8}) {
@@ -46,7 +46,7 @@ TEST(ShardedBlocks, EachProcessHoldsItsShare) {
   }
 }
 
-/// Up, down and up again: at the turns the blocks are still there, and never more than two are.
+/// Up, down and up again: at the turns the blocks are still present, and never more than two.
 TEST(ShardedBlocks, AreGatheredOneAheadAndFreedAfterTheirTurn) {
   constexpr int64_t kBlocks = 5, kHolders = 2;
   std::vector<at::Tensor> weights;
@@ -57,7 +57,7 @@ TEST(ShardedBlocks, AreGatheredOneAheadAndFreedAfterTheirTurn) {
   const auto visit = [&](int64_t block) {
     const at::Tensor weight = held[static_cast<size_t>(block)]->dense(at::kFloat);
     EXPECT_TRUE(at::equal(weight, weights[static_cast<size_t>(block)]));
-    const at::Tensor x = at::ones({2, 64});  // asks again
+    const at::Tensor x = at::ones({2, 64});  // requests it again
     EXPECT_EQ(held[static_cast<size_t>(block)]->product(x, {})[0][0].item<double>(),
               64.0 * static_cast<double>(block + 1));
     EXPECT_LE(pool.there(), 2);
@@ -76,11 +76,11 @@ TEST(ShardedBlocks, AreGatheredOneAheadAndFreedAfterTheirTurn) {
   EXPECT_EQ(gathered(up), kBlocks);
   EXPECT_EQ(gathered(down), kBlocks - 2);
   EXPECT_EQ(gathered(up), kBlocks - 2);
-  EXPECT_EQ(gathered(up), kBlocks);  // as tokens of an answer come
+  EXPECT_EQ(gathered(up), kBlocks);  // as when generating tokens
   const auto jump = [&] {
     for (const int64_t block : {2, 0, 4}) visit(block);
   };
-  EXPECT_EQ(gathered(jump), 3 + 2);  // a wrong guess costs one
+  EXPECT_EQ(gathered(jump), 3 + 2);  // a wrong prediction costs one
 }
 
 }  // namespace

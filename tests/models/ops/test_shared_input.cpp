@@ -1,5 +1,5 @@
-// Layers of one input that share work: the values and gradients of plain ops, whatever is frozen,
-// dropped or missing, and what is kept.
+// Layers of one input that share work: the values and gradients of plain ops with any of them
+// frozen, dropped or missing, and what is kept.
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -96,7 +96,7 @@ std::vector<at::Tensor> outputs(const Leaves& t, Way way) {
   return result;
 }
 
-/// The definition, in double, without any op of lft's but the masks.
+/// The definition in double, without any lft op except the masks.
 std::vector<at::Tensor> plain(const Leaves& t, const std::vector<at::Tensor>& wide,
                               double dropout_p) {
   const auto value = [&](const std::string& name, const at::Tensor& frozen) {
@@ -166,8 +166,8 @@ void expect_plain(const Group& g, double tolerance) {
 }
 
 // Float32 sums of at most 24 terms, three products deep: far below 2^-24 * 24 * 3 = 4e-6. BF16
-// rounds inputs, weights, intermediates and results to 2^-9 each, some seven roundings in a
-// row: 1.4e-2.
+// rounds inputs, weights, intermediates and results to 2^-9 each, about seven roundings in
+// sequence: 1.4e-2.
 constexpr double kFloatError = 4e-6, kBf16Error = 1.4e-2;
 
 std::vector<Group> cases() {
@@ -203,7 +203,7 @@ TEST(SharedInput, AndInBf16) {
   }
 }
 
-TEST(SharedInput, AndInFp16) {  // 2^-12 a rounding
+TEST(SharedInput, AndInFp16) {  // 2^-12 per rounding
   for (Group g : cases()) {
     g.compute = at::kHalf;
     for (const at::ScalarType stored : {at::kHalf, at::kFloat}) {  // float32: nothing is shared
@@ -213,7 +213,7 @@ TEST(SharedInput, AndInFp16) {  // 2^-12 a rounding
   }
 }
 
-/// Both round at the same places but for the order of the sums into dx.
+/// Both round at the same places except for the order of the sums into dx.
 TEST(SharedInput, GivesWhatLayersAloneGive) {
   for (const Group& g : cases()) {
     const DropoutGuard position({7, 3, 1});
@@ -238,7 +238,7 @@ TEST(SharedInput, TheSameBitsAgain) {
     EXPECT_TRUE(at::equal(first[k], again[k])) << t.trained[k].first;
 }
 
-/// Backward passes through parts of the graph leave nothing behind for those that follow.
+/// Backward passes through parts of the graph do not affect those that follow.
 TEST(SharedInput, AGraphMayBeDifferentiatedInPartsAndAgain) {
   const Leaves t({.trains_base = true});
   const std::vector<at::Tensor> y = outputs(t, Way::kShared);
@@ -258,7 +258,7 @@ TEST(SharedInput, AGraphMayBeDifferentiatedInPartsAndAgain) {
     EXPECT_TRUE(at::equal(again[k], whole[k])) << t.trained[k].first;
 }
 
-/// A layer that no gradient reaches has none, and does not spoil the others' with what memory held.
+/// A layer without a gradient has none, and uninitialised memory does not affect the others'.
 TEST(SharedInput, ALayerOutsideTheLossCountsAsZero) {
   const Leaves t({});
   const std::vector<at::Tensor> y = outputs(t, Way::kShared);
@@ -293,8 +293,8 @@ TEST(SharedInput, OneProductForTheUpdatesOfAllAndNoSumOfGradients) {
                                             at::ones_like(y[2])};
   torch::autograd::grad(y, t.leaves(), upstream);
   at::removeCallback(handle);
-  EXPECT_EQ(ops_run["aten::mm"], 1 + 3 + 1 + 3);  // dx begins; dh of each, dA of all, dB of each
-  EXPECT_EQ(ops_run["aten::addmm_"], 2 + 1);      // dx goes on; the updates' share of all
+  EXPECT_EQ(ops_run["aten::mm"], 1 + 3 + 1 + 3);  // dx starts; dh of each, dA of all, dB of each
+  EXPECT_EQ(ops_run["aten::addmm_"], 2 + 1);      // dx continues; the contribution of all updates
   EXPECT_EQ(ops_run["aten::add"] + ops_run["aten::add_"], 0);
 }
 

@@ -1,6 +1,6 @@
 // A base stored in BF16 or FP16 and computed in float32, as after a recovery: weights are widened
-// one at a time, in both passes, and no widened copy stays. Measured in bytes that LibTorch holds
-// on the CPU.
+// one at a time, in both passes, and no widened copy remains. Measured in bytes that LibTorch has
+// allocated on the CPU.
 #include "models/base/call.h"
 #include "models/lora/inject.h"
 #include "models/lora/inject_select.h"
@@ -15,7 +15,7 @@
 namespace lft::test::widening_test {
 namespace {
 
-/// Weights that dwarf the activations: layers of 4.7 million, a head of 5 slices.
+/// Weights much larger than the activations: layers of 4.7 million, a head of 5 slices.
 family::ModelConfig wide_config() {
   Json json = tiny_json();
   json["text_config"].update({{"hidden_size", 768},
@@ -26,9 +26,9 @@ family::ModelConfig wide_config() {
 }
 
 struct Measured {
-  int64_t passes = 0;   // the most that was live during forward and backward beyond the model
-  int64_t left = 0;     // what is still live after
-  int64_t between = 0;  // what the graph keeps between the passes
+  int64_t passes = 0;   // peak during forward and backward beyond the model
+  int64_t left = 0;     // still allocated afterwards
+  int64_t between = 0;  // kept by the graph between the passes
 };
 
 Measured measure(at::ScalarType stored) {
@@ -89,8 +89,8 @@ Model random_model(at::ScalarType stored) {
   return model;
 }
 
-/// The path with a graph casts the whole head: where an input asks for a gradient, it is the one
-/// taken.
+/// The path with a graph casts the whole head: it is used if an input requires a
+/// gradient.
 at::Tensor logits_with_graph(Model& model, const family::Batch& batch) {
   const at::Tensor embeds = model->embed(batch).embeds_btd.detach().requires_grad_(true);
   return model->language_model->forward(embeds, at::Tensor(), at::Tensor(), nullptr).detach();
@@ -124,7 +124,7 @@ TEST(Widening, SlicedLogitsHaveTheBitsOfTheWholeHead) {
       const at::NoGradGuard no_grad;
       at::manual_seed(2);
       for (const int64_t rows :
-           {1, 3, 40}) {  // generation's one row a sample, a small batch, a whole prompt
+           {1, 3, 40}) {  // generation's one row per sample, a small batch, a whole prompt
         const at::Tensor hidden = at::randn({rows, 2, 768});
         const at::Tensor whole =
             linear(hidden, model->language_model->lm_head->weight, at::Tensor()).to(at::kFloat);

@@ -1,4 +1,4 @@
-// Memory, streams and events of the stand-in device, and its hooks in LibTorch.
+// Memory, streams and events of the simulated device, and its hooks in LibTorch.
 #include "stand_in/device/backend.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -41,7 +41,7 @@ class Memory : public c10::DeviceAllocator {
     const int64_t before = memory_use().taken_from_device;
     void* block = take_block(current_pool(), bytes);
     if (block == nullptr &&
-        current_pool() == kDefaultPool) {  // of another pool LibTorch frees nothing
+        current_pool() == kDefaultPool) {  // LibTorch never frees blocks of another pool
       empty_pool(kDefaultPool);
       block = take_block(current_pool(), bytes);
     }
@@ -97,7 +97,7 @@ class Memory : public c10::DeviceAllocator {
   }
 };
 
-/// Host memory that a copy need not wait for.
+/// Host memory for copies that do not block.
 class PinnedMemory : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {

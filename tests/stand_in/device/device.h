@@ -1,10 +1,10 @@
-// A device that is no GPU, for tests: LibTorch's PrivateUse1 backend on host memory. Products and
-// other ops of LibTorch's run as on a CPU, lft's kernels run their own sources (kernels/emulation),
-// both at once. It refuses what a GPU refuses: host tensors among a device's, pinning what is not
-// on the host, host pointers in a launch, waiting while a graph is captured; and under a
-// MemoryGuard host code that follows a device pointer dies of it. It counts what costs time on a
-// GPU. Linking it registers it: default_device() finds it. Not a model of speed, nor of work that
-// runs later than it was launched.
+// A simulated device for tests: LibTorch's PrivateUse1 backend on host memory. LibTorch's
+// ops run as on a CPU, lft's kernels run their own sources (kernels/emulation),
+// both synchronously. It refuses what a GPU refuses: host tensors among device tensors, pinning
+// memory that is not on the host, host pointers in a launch, waiting during a graph capture; and
+// under a MemoryGuard host code that dereferences a device pointer crashes. It counts operations
+// that are slow on a GPU. Linking it registers it: default_device() finds it. It models neither
+// speed nor asynchronous execution.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -15,16 +15,15 @@ namespace lft::test::stand_in {
 inline c10::Device device() { return {c10::DeviceType::PrivateUse1, 0}; }
 
 struct Counts {
-  int64_t launches = 0;  // ops and kernels; a graph's replay is one
-  int64_t host_reads =
-      0;              // the host waited for values: copies to it, item(), sizes that depend on data
-  int64_t waits = 0;  // for a stream, an event or the device, without reading
-  int64_t pageable_copies = 0;  // to the device from memory that is not pinned: the host waits
+  int64_t launches = 0;    // ops and kernels; a graph's replay counts as one
+  int64_t host_reads = 0;  // waits for values: copies to the host, item(), data-dependent sizes
+  int64_t waits = 0;       // waits for a stream, an event or the device, without reading
+  int64_t pageable_copies = 0;  // copies from unpinned host memory: the host waits
   int64_t pinned_copies = 0;
-  int64_t allocations = 0;         // of tensors
-  int64_t device_allocations = 0;  // times that a pool had to grow: what takes long on a GPU
+  int64_t allocations = 0;         // tensor allocations
+  int64_t device_allocations = 0;  // pool growths, which are slow on a GPU
 };
-/// Since the start of the process.
+/// Counts since the start of the process.
 Counts counts();
 inline Counts operator-(Counts a, const Counts& b) {
   a.launches -= b.launches;
@@ -36,8 +35,8 @@ inline Counts operator-(Counts a, const Counts& b) {
   a.device_allocations -= b.device_allocations;
   return a;
 }
-/// While it lives, nobody can read or write the device's memory but the device's own code while it
-/// runs. Two system calls a launch; not to be nested.
+/// During its lifetime only the device's own code can read or write device memory, while it
+/// runs. Two system calls per launch; must not be nested.
 class MemoryGuard {
  public:
   MemoryGuard();
@@ -45,7 +44,7 @@ class MemoryGuard {
   MemoryGuard(const MemoryGuard&) = delete;
 };
 
-/// While it lives, the device has `bytes` beside what its pools hold.
+/// During its lifetime the device has `bytes` in addition to its pools.
 class MemoryLimit {
  public:
   explicit MemoryLimit(int64_t bytes);
@@ -56,7 +55,7 @@ class MemoryLimit {
   int64_t before_;
 };
 
-/// What captured passes did, all of them together.
+/// The counts of all captured passes together.
 Counts counts_in_captures();
 
 }  // namespace lft::test::stand_in

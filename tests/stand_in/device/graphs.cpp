@@ -1,4 +1,4 @@
-// Graphs of the stand-in device: the launches of a capture, run again in their order.
+// Graphs of the simulated device: the launches of a capture, replayed in order.
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <sys/mman.h>
 
@@ -52,8 +52,8 @@ class Arena final : public GraphArena {
     const Pool pool(stream_.id(), pool_);
     body();
   }
-  /// A launch that is recorded does nothing yet. Here it runs, since later ones need its sizes, and
-  /// then all it did to memory is undone.
+  /// A recorded launch must have no effect yet. It runs here, since later ones need its sizes, and
+  /// then all its writes are undone.
   std::unique_ptr<CudaGraph> capture(const std::function<void()>& body) override {
     const Pool pool(stream_.id(), pool_);
     const std::vector<char> before = region_snapshot();
@@ -82,10 +82,10 @@ class Arena final : public GraphArena {
   int64_t pool_ = kDefaultPool;
 };
 
-/// Whether a word of a launch's arguments is the address of memory that is the host's alone.
+/// Whether a word of a launch's arguments is the address of host-only memory.
 bool is_host_address(uint64_t word) {
   constexpr uint64_t kPage = 4096, kLeast = uint64_t{1} << 32, kMost = uint64_t{1} << 47;
-  if (word < kLeast || word >= kMost) return false;  // numbers; the program itself lies low
+  if (word < kLeast || word >= kMost) return false;  // numbers; the program is at low addresses
   void* const address = reinterpret_cast<void*>(word);
   if (is_device_address(address) || is_pinned_address(address)) return false;
   return msync(reinterpret_cast<void*>(word / kPage * kPage), kPage, MS_ASYNC) == 0;  // mapped

@@ -14,7 +14,7 @@
 namespace lft::test::stand_in {
 namespace {
 
-constexpr size_t kRegion = size_t{1} << 36;  // of addresses; memory only where it is touched
+constexpr size_t kRegion = size_t{1} << 36;  // bytes of address space, committed on first use
 constexpr size_t kGrain = 512;               // blocks are multiples of it, as CUDA's are
 constexpr size_t kPage = 4096;
 
@@ -30,8 +30,8 @@ struct Region {
   int open = 0;    // Access objects alive
   bool guarded = false;
   std::map<void*, Block> used;
-  std::map<std::pair<int64_t, size_t>, std::vector<void*>> kept;  // by pool and size
-  std::map<size_t, std::vector<void*>> free;                      // in no pool
+  std::map<std::pair<int64_t, size_t>, std::vector<void*>> kept;  // free blocks by pool and size
+  std::map<size_t, std::vector<void*>> free;                      // blocks outside pools
   MemoryUse use;
   int64_t limit = int64_t{1} << 35;
   int64_t pools = kDefaultPool;
@@ -101,7 +101,7 @@ void* take_block(int64_t pool, size_t bytes) {
       block = r.base + r.top;
       r.top += bytes;
       r.protect(PROT_READ | PROT_WRITE);
-      std::memset(block, 0xAB, bytes);  // no zeros: those of a GPU are not zeros either
+      std::memset(block, 0xAB, bytes);  // not zeros, as on a GPU
     }
     ++r.use.taken_from_device;
     r.use.reserved += static_cast<int64_t>(bytes);

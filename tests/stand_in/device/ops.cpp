@@ -1,5 +1,5 @@
-// LibTorch's ops on the stand-in device: a few of its own, and for all others the CPU's on the same
-// memory.
+// LibTorch's ops on the simulated device: a few are implemented here, all others use the CPU's on
+// the same memory.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/DispatchStub.h>
@@ -52,7 +52,7 @@ at::Tensor reshape_alias(const at::Tensor& self, c10::IntArrayRef size, c10::Int
   return at::native::as_strided_tensorimpl(self, size, stride);
 }
 
-/// Between host and device, and from one tensor of the device to another.
+/// Between host and device, and between tensors of the device.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   const at::Tensor source = from.is_cpu() ? from.expand_as(to) : from;
   if (from.is_cpu() && from.numel() > 0) {
@@ -85,14 +85,14 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   return as_cpu(self).item();
 }
 
-/// math: the one that is made of other ops.
+/// math: the implementation composed of other ops.
 int64_t fused_sdp_choice(const at::Tensor&, const at::Tensor&, const at::Tensor&,
                          const std::optional<at::Tensor>&, double, bool, std::optional<double>,
                          bool) {
   return 0;
 }
 
-/// Attention within each sequence of packed ones, as FlashAttention's varlen form computes it:
+/// Attention within each of the packed sequences, like FlashAttention's varlen form:
 /// products of 16-bit numbers, sums and softmax in float32. q [t, h, e], k and v [t, g, e]; starts:
 /// int32 on the device.
 struct Varlen {
@@ -100,7 +100,7 @@ struct Varlen {
   double scale;
   bool causal;
 
-  /// body(q, k, v, out...) for each sequence, as float32 [h, n, e] with the heads of k and v
+  /// Calls body(q, k, v, out...) for each sequence, as float32 [h, n, e] with the heads of k and v
   /// repeated.
   template <class Body>
   void each(const Body& body) const {
@@ -187,7 +187,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
   return {dq, dk, dv};
 }
 
-/// Ops whose results have sizes that depend on values: a GPU makes the host wait for them.
+/// Ops with data-dependent result sizes: a GPU makes the host wait for them.
 bool sizes_depend_on_data(const std::string& name, const Stack& arguments) {
   static const std::set<std::string> names = {"aten::nonzero",  "aten::masked_select",
                                               "aten::_unique2", "aten::unique_dim",
@@ -203,7 +203,7 @@ bool sizes_depend_on_data(const std::string& name, const Stack& arguments) {
   return false;
 }
 
-/// A product of FP16 numbers is summed in float32 on a GPU and rounded once; the CPU's rounds sums
+/// A GPU sums FP16 products in float32 and rounds once; the CPU rounds partial sums
 /// too.
 bool sums_in_half(const std::string& name, const Stack& arguments) {
   static const std::set<std::string> products = {"aten::mm",  "aten::addmm",   "aten::addmm_",
@@ -218,7 +218,7 @@ void call_on_cpu(const c10::OperatorHandle& op, Stack& stack) {
   for (IValue& argument : stack) {
     if (argument.isTensor()) argument = argument.toTensor().to(at::kFloat);
   }
-  at::Tensor into;  // of an op that writes to an argument
+  at::Tensor into;  // the argument that the op writes to
   if (op.schema().name().back() == '_') into = narrow.front().toTensor();
   if (op.schema().overload_name() == "out") into = narrow.back().toTensor();
   op.redispatchBoxed(kCpu, &stack);
@@ -269,7 +269,7 @@ void refuse_what_does_not_repeat(const std::string& name) {
               " does not have a deterministic implementation on CUDA");
 }
 
-/// The call on the CPU, with every tensor of the device as the CPU sees it.
+/// The call on the CPU, with every device tensor replaced by its CPU view.
 class CpuCall {
  public:
   CpuCall(const c10::OperatorHandle& op, Stack& stack) : op_(op), stack_(stack) {
@@ -293,7 +293,7 @@ class CpuCall {
       call_on_cpu(op_, results);
     }
     torch::jit::drop(stack_, arguments_.size());
-    std::vector<at::Tensor> fresh;  // results as the CPU sees their place on the device
+    std::vector<at::Tensor> fresh;  // results as CPU views of device memory
     for (size_t i = 0; i < results.size(); ++i) stack_.push_back(bring(i, results[i], fresh));
     if (records) record(std::move(fresh));
   }
@@ -302,7 +302,7 @@ class CpuCall {
   at::Tensor on_cpu(const at::Tensor& tensor) {
     if (!tensor.defined()) return tensor;
     if (tensor.device() != device()) {
-      // As on a GPU: a number may come from the host.
+      // As on a GPU: a scalar may come from the host.
       TORCH_CHECK(
           tensor.is_cpu() && tensor.dim() == 0, op_.schema().name(),
           ": Expected all tensors to be on the same device, but found at least two devices, ",
@@ -332,13 +332,13 @@ class CpuCall {
     return value;
   }
 
-  /// A result of the CPU's as one of the device's: the argument that it is, or new memory.
+  /// A CPU result as a device tensor: the argument that it aliases, or new memory.
   at::Tensor bring_tensor(const at::Tensor& result, std::vector<at::Tensor>& fresh) {
     if (!result.defined()) return result;
     for (size_t i = 0; i < copies_.size(); ++i) {
       if (!copies_[i].is_same(result)) continue;
       if (originals_[i].sizes() == result.sizes()) return originals_[i];
-      originals_[i].resize_(result.sizes());  // an out= of no size
+      originals_[i].resize_(result.sizes());  // an out= argument without a size
       const Access access;
       as_cpu(originals_[i]).copy_(result);
       return originals_[i];
@@ -364,7 +364,7 @@ class CpuCall {
         tensors.push_back(bring_tensor(tensor, fresh));
       return tensors;
     }
-    if (!result.isNone()) {  // a number or a truth about values
+    if (!result.isNone()) {  // a number or a boolean computed from values
       refuse_in_capture(op_.schema().name());
       count(&Counts::host_reads);
     }
@@ -372,7 +372,7 @@ class CpuCall {
   }
 
   void record(std::vector<at::Tensor> fresh) {
-    // Launched again: the same op, whose new results go to the same places.
+    // Replayed: the same op, with its new results copied to the same addresses.
     stand_in::record([op = op_, call = call_, fresh = std::move(fresh)] {
       Stack results = call;
       call_on_cpu(op, results);

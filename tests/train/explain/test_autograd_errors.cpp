@@ -1,6 +1,6 @@
 // Every misuse of autograd that an author of an adapter, a hook or an op can plant: the error names
-// what was done, the module, the phase, the op and the remedy. And that a step of lft's own cannot
-// do them.
+// the action, the module, the phase, the op and the remedy. And lft's own steps cannot cause
+// them.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
@@ -66,7 +66,7 @@ TEST_F(AutogradErrors, ViewOfATrainableChangedInPlace) {
 TEST_F(AutogradErrors, SavedTensorChangedWithinItsModule) {
   const std::string name = kLayers + "1.self_attn.v_proj";
   plant(name, [](Offender&, const at::Tensor&, const at::Tensor& y) {
-    at::Tensor gate = at::exp(y);  // keeps its result
+    at::Tensor gate = at::exp(y);  // saves its result
     gate.mul_(0.5);
     return y * gate;
   });
@@ -77,10 +77,10 @@ TEST_F(AutogradErrors, SavedTensorChangedWithinItsModule) {
                             ", backward pass, ExpBackward0, changed in place by aten::mul_ in " +
                             name);
   EXPECT_PIECE(info.found, "is at version 1; expected version 0 instead.");
-  EXPECT_EQ(info.found.find("Hint"), std::string::npos);  // it speaks of Python
+  EXPECT_EQ(info.found.find("Hint"), std::string::npos);  // torch's hint is about Python
 }
 
-/// lft's own linear layers have saved, in the name of the first, the input that k_proj's adapter
+/// lft's own linear layers have saved, in the first one's node, the input that k_proj's adapter
 /// then changes.
 TEST_F(AutogradErrors, SavedTensorChangedByTheNextModule) {
   for (const bool graph : {true, false}) {
@@ -101,7 +101,7 @@ TEST_F(AutogradErrors, SavedTensorChangedByTheNextModule) {
   }
 }
 
-/// A hook that touches what it should only look at.
+/// A hook that modifies its read-only input.
 class MeddlingHook : public CallObserver {
  public:
   void before(const std::string& path, const torch::nn::Module&,
@@ -135,7 +135,7 @@ TEST_F(AutogradErrors, SavedTensorChangedInARecomputedBlock) {
                 ", backward pass, SigmoidBackward0, changed in place by aten::add_ in " + name);
 }
 
-/// The classic leak: something of a graph is kept from one pass to the next.
+/// The classic leak: part of a graph is kept from one pass to the next.
 TEST_F(AutogradErrors, SecondBackwardThroughAFreedGraph) {
   const std::string name = kLayers + "0.self_attn.q_proj";
   at::Tensor kept;
@@ -342,7 +342,7 @@ TEST_F(AutogradErrors, OutOfMemoryAndOwnErrorsGoOnAsTheyAre) {
     return y;
   });
   EXPECT_LFT_ERROR(ErrorKind::kNumeric, "mine", take());
-  EXPECT_EQ(calls, 2);  // and the pass is not run again
+  EXPECT_EQ(calls, 2);  // the pass is not repeated
 }
 
 TEST_F(AutogradErrors, NothingMovesAndTheNextStepIsHealthy) {
@@ -365,7 +365,7 @@ TEST_F(AutogradErrors, NothingMovesAndTheNextStepIsHealthy) {
   build({"llm:all-linear"});
   plant(kLayers + "0.mlp.up_proj",
         [](Offender&, const at::Tensor&, const at::Tensor& y) { return y + at::exp(y); });
-  EXPECT_EQ(take(2).stats.norms, norms);  // no gradient of the failed pass was left behind
+  EXPECT_EQ(take(2).stats.norms, norms);  // no gradient of the failed pass remains
 }
 
 TEST_F(AutogradErrors, TheProofBeforeStepOneExplainsThem) {
@@ -381,7 +381,7 @@ TEST_F(AutogradErrors, TheProofBeforeStepOneExplainsThem) {
                    probe_gradients(model, tensors, probe));
 }
 
-/// Without a second pass there is what the error itself tells.
+/// Without a second pass only the error's own information is available.
 TEST_F(AutogradErrors, ExplainedFromTheErrorAlone) {
   plant(kLayers + "0.mlp.up_proj",
         [](Offender&, const at::Tensor& x, const at::Tensor& y) { return at::mm(x, y); });
@@ -395,7 +395,7 @@ TEST_F(AutogradErrors, ExplainedFromTheErrorAlone) {
   }
 }
 
-/// A step of lft's own: every graph is gone when it ends, so that there is nothing to differentiate
+/// A step of lft's own: every graph is freed when it ends, so that none can be differentiated
 /// a second time; and no trainable was written to between the first forward and the last backward
 /// pass, by version and by value.
 class Graphs : public CallObserver {
@@ -434,7 +434,7 @@ TEST_F(AutogradErrors, AStepKeepsNoGraphAndWritesToNoTrainableWhileOneLives) {
     EXPECT_TRUE(looked);
     EXPECT_GT(graphs.nodes.size(), 20u);
     for (const auto& node : graphs.nodes) EXPECT_TRUE(node.expired());
-    EXPECT_FALSE(at::equal(trainables[0].tensor, values[0]));  // the update came after all that
+    EXPECT_FALSE(at::equal(trainables[0].tensor, values[0]));  // the update came after all of them
   }
 }
 

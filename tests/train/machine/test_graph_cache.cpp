@@ -1,6 +1,6 @@
-// A graph whose proof runs out of memory is given up, alone, and what was asked for is done as if
-// there were no graphs. On an arena whose graphs are the bodies themselves; that a CUDA graph
-// launches what the body launched is for tests/gpu.
+// Only a graph that runs out of memory during its verification is given up, and the work runs as
+// without graphs. On an arena whose graphs run the bodies directly; tests/gpu checks that a CUDA
+// graph launches the body's kernels.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ int64_t count(const std::vector<std::string>& notes, const std::string& text) {
   });
 }
 
-/// A sum to which a body adds what it reads, and one that it writes anew, beside a graph cache over
+/// A sum to which a body adds its input, and a value that it overwrites, with a graph cache over
 /// a faulty arena.
 class GraphCacheTest : public ::testing::Test {
  protected:
@@ -39,7 +39,7 @@ class GraphCacheTest : public ::testing::Test {
     cache_ = std::make_unique<GraphCache>(std::move(arena), exact);
     return *cache_;
   }
-  /// sum += x^2 + 1, last = x, under `key`; `stray` is added in one call of the body alone.
+  /// sum += x^2 + 1, last = x, under `key`; `stray` is added in a single call of the body.
   void add(const std::string& key, const at::Tensor& sum, float x, int64_t stray_call = -1,
            double stray = 0) {
     x_.fill_(x);
@@ -67,7 +67,7 @@ TEST_F(GraphCacheTest, AGraphIsUsedOnceItWasProven) {
   const at::Tensor sum = at::zeros({kNumbers});
   for (const float x : {1, 2, 3, 4}) add("adder", sum, x);
   expect_all(sum, 1 + 4 + 9 + 16 + 4, "sum");
-  EXPECT_EQ(calls_, 5);  // the second time as it is and as a replay
+  EXPECT_EQ(calls_, 5);  // the second time directly and as a replay
   const std::vector<std::string> notes = cache_->take_notes();
   ASSERT_EQ(notes.size(), 1u);
   EXPECT_EQ(notes[0], "CUDA graph 1 (of at most 16): adder, 1 nodes");
@@ -104,7 +104,7 @@ TEST_F(GraphCacheTest, MemoryThatRunsOutTakesOneGraphAndNoBit) {
   }
 }
 
-/// Sums in any order differ in their last bits, and only then is there a difference to be measured.
+/// Sums in any order differ in their last bits, and only then is a difference measured.
 TEST_F(GraphCacheTest, MemoryThatRunsOutInTheComparisonKeepsWhatThePassGave) {
   for (const Stage stage : {Stage::kNone, Stage::kComparison}) {
     cache(stage, /*exact=*/false);
@@ -112,7 +112,7 @@ TEST_F(GraphCacheTest, MemoryThatRunsOutInTheComparisonKeepsWhatThePassGave) {
     const at::Tensor sum = at::zeros({kNumbers});
     const float off = 0x1p-20f;
     for (const float x : {1, 2})
-      add("adder", sum, x, /*stray_call=*/3, off);  // the replay of the proof
+      add("adder", sum, x, /*stray_call=*/3, off);  // the replay of the verification
     expect_all(sum, 7 + (stage == Stage::kNone ? off : 0), "sum");
     EXPECT_EQ(count(cache_->take_notes(), "continuing without the CUDA graph of adder"),
               stage == Stage::kNone ? 0 : 1);
@@ -159,7 +159,7 @@ TEST_F(GraphCacheTest, AnErrorOfTheBodysOwnGoesOn) {
   EXPECT_TRUE(cache_->take_notes().empty());
 }
 
-/// What is wrong with one graph for another reason may be wrong with all.
+/// An error of one graph for any other reason may affect all.
 TEST_F(GraphCacheTest, AReplayThatGivesSomethingElseEndsAllGraphs) {
   cache(Stage::kNone, /*exact=*/false);
   const at::Tensor sum = at::zeros({kNumbers}), other = at::zeros({kNumbers});

@@ -1,4 +1,4 @@
-// Which dtype a run computes in: every row of (asked, device), without the devices.
+// The compute dtype of a run: every row of (requested, device), without the devices.
 #include <gtest/gtest.h>
 
 #include "src/train/machine/precision.h"

@@ -1,4 +1,4 @@
-// How threads wait for each other next to programs that take every core.
+// How threads wait for each other while other programs use every core.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -18,9 +18,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr char kChild[] = "LFT_TEST_SHARED_CORES";  // set in the process that a test started
+constexpr char kChild[] = "LFT_TEST_SHARED_CORES";  // set in the process started by a test
 
-/// Processes that compute without end, one a core.
+/// Processes that compute in a busy loop, one per core.
 class BusyCores {
  public:
   BusyCores() {
@@ -48,7 +48,7 @@ void region() {
   });
 }
 
-/// Seconds of computing time of all threads of this process.
+/// CPU seconds of all threads of this process.
 double computed() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -56,8 +56,8 @@ double computed() {
          1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
-/// Computing time of 100 gaps of 10 ms between two parallel regions, in which only a thread that
-/// spins computes.
+/// CPU time of 100 gaps of 10 ms between two parallel regions, in which only a spinning thread
+/// computes.
 double computed_in_gaps() {
   const double before = computed();
   for (int i = 0; i < 100; ++i) {
@@ -67,8 +67,8 @@ double computed_in_gaps() {
   return computed() - before;
 }
 
-/// Runs one case of this program in a process of its own, whose OpenMP runtime has read only
-/// `policy`; its exit status.
+/// Runs one case of this program in a separate process, whose OpenMP runtime has read only
+/// `policy`; returns its exit status.
 int run_case(const char* name, const char* policy) {
   const pid_t pid = fork();
   if (pid == 0) {

@@ -1,4 +1,4 @@
-// The memory that a run on a GPU will need, of which none need be there: the plan is arithmetic.
+// The planned memory of a run on a GPU, without a GPU: the plan is arithmetic.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,8 +17,7 @@ namespace {
 class GpuPlan : public ::testing::Test {
  protected:
   static constexpr int64_t kSamples = 16, kLength = 1076, kBudget = kSamples * kLength;
-  static constexpr double kTrained128 =
-      2498560.0 * 128;  // 448 tensors: elements for each unit of the rank
+  static constexpr double kTrained128 = 2498560.0 * 128;  // 448 tensors: elements per unit of rank
 
   GpuPlan() {
     inputs.recipe.lora.dropout = 0;  // rank 128 on all linear layers of the decoder
@@ -57,10 +56,10 @@ class GpuPlan : public ::testing::Test {
     return parts;
   }
   static constexpr double kProof = 8 * kTrained128;            // two copies in FP32
-  static constexpr double kEmbeds = 2.0 * kBudget * 4096 * 2;  // and their gradient
+  static constexpr double kEmbeds = 2.0 * kBudget * 4096 * 2;  // embeddings and their gradient
   static constexpr double kImage =
       576.0 * 4096 * 2 + 4 * 3 * 336 * 336;             // features and pixels of one
-  static constexpr double kWorkspace = 2 * (32 << 20);  // of cuBLAS for a stream: two threads
+  static constexpr double kWorkspace = 2 * (32 << 20);  // cuBLAS workspaces of two threads' streams
 
   RunInputs inputs;
   MicroBatchShape worst;
@@ -75,7 +74,7 @@ TEST_F(GpuPlan, CountsWhatCudaGraphsHoldBesideThePass) {
   EXPECT_DOUBLE_EQ(a["copies that prove a CUDA graph"], kProof);
   double images = 0;
   for (int count = 9; count <= 16; ++count)
-    images += count * kImage;  // of the 8 largest numbers of images
+    images += count * kImage;  // the 8 largest numbers of images
   EXPECT_DOUBLE_EQ(a["inputs of CUDA graphs"], kEmbeds + images);
   EXPECT_DOUBLE_EQ(a["workspace"], 2 * kWorkspace);
   EXPECT_DOUBLE_EQ(a["gradients"], 4 * kTrained128);
@@ -86,7 +85,7 @@ TEST_F(GpuPlan, CountsWhatCudaGraphsHoldBesideThePass) {
   }
   EXPECT_NEAR(with.peak - without.peak, kProof + kEmbeds + images + kWorkspace, 1);
   EXPECT_EQ(without.spare, 0);
-  // The vision tower's forward pass lies outside the graphs' memory, and needs less than the
+  // The vision tower's forward pass is outside the graphs' memory, and needs less than the
   // copies.
   EXPECT_LT(with.spare, kProof);
   EXPECT_GT(with.spare, 0.8 * kProof);
@@ -116,8 +115,8 @@ TEST_F(GpuPlan, AMicroBatchIsFilledUpToOneOfTheFewSizes) {
               0.01 * layers);
 }
 
-/// What is kept of the images' pass for its backward pass lies beside the graphs' memory, and their
-/// gradient is proven too.
+/// What the image pass keeps for its backward pass is outside the graphs' memory, and its
+/// gradient is verified too.
 TEST_F(GpuPlan, CountsTrainedImagesOutsideTheGraphs) {
   inputs.recipe.full = {"projector"};
   const MemoryPlan with = plan();
@@ -140,7 +139,7 @@ TEST_F(GpuPlan, Fp32PassesHaveNoGraphOfTheDecoder) {
   EXPECT_DOUBLE_EQ(a["gradients"], 4 * kTrained128);
 }
 
-/// A weight that is stored as it is computed with is not copied for a product.
+/// A weight stored in its compute dtype is not copied for a product.
 TEST_F(GpuPlan, AnFp16CheckpointInBf16HasNoCopyOfAWeight) {
   std::map<std::string, double> held = parts(plan());
   inputs.base_dtype = at::kHalf;
@@ -149,8 +148,8 @@ TEST_F(GpuPlan, AnFp16CheckpointInBf16HasNoCopyOfAWeight) {
   EXPECT_NEAR(cast["temporaries"] - held["temporaries"], 4096.0 * 11008 * 2, 1);
 }
 
-/// A run does without the copies where there is no room for them: they are no reason to say that it
-/// does not fit.
+/// A run works without the copies if there is no room for them: they are no reason to report that
+/// it does not fit.
 TEST_F(GpuPlan, FitsWithoutTheCopiesOfAProof) {
   MemoryPlan plan = this->plan();
   plan.free = plan.peak - plan.spare;

@@ -1,5 +1,5 @@
-// The memory a run will need, counted from shapes: beside what its tensors are seen to take, and
-// the micro-batch it is counted for.
+// The planned memory of a run, counted from shapes: compared with the measured use of its tensors,
+// and the micro-batch that it is counted for.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace {
 
 using test::CountingAllocator;
 
-/// Long answers of different lengths, so that activations are what counts.
+/// Long answers of different lengths, so that activations dominate.
 class MemoryPlanTest : public ::testing::Test {
  protected:
   MemoryPlanTest() {
@@ -45,7 +45,7 @@ class MemoryPlanTest : public ::testing::Test {
     recipe.train.batch_size = 12;
     return recipe;
   }
-  /// Of tensors, in a step after the first; what a run holds before it is part of it.
+  /// Tensor memory in a step after the first; what a run allocates before it is included.
   static double measured(const Recipe& recipe) {
     const auto second = [](int64_t step, Optimizer&) {
       if (step == 1) CountingAllocator::reset_peak();
@@ -53,7 +53,7 @@ class MemoryPlanTest : public ::testing::Test {
     EXPECT_EQ(train::train(recipe, {.gradients_ready = second, .stop_after_step = 2}), 0);
     return static_cast<double>(CountingAllocator::peak());
   }
-  /// Without what no tensor holds.
+  /// Without memory outside tensors.
   static double predicted(const Recipe& recipe) {
     RunInputs inputs = open_inputs(recipe);
     const MemoryPlan plan =
@@ -115,7 +115,7 @@ TEST_F(MemoryPlanTest, TheWorstMicroBatchIsTheLargestThatTheLoaderGives) {
     recipe.data.shuffle = true;
     recipe.data.group_by_length = grouped;
     recipe.train.batch_size = 3;
-    recipe.train.max_steps = 14;  // epochs of 4 steps, the last one cut short
+    recipe.train.max_steps = 14;  // epochs of 4 steps, the last one truncated
     RunInputs inputs = open_inputs(recipe);
     const MicroBatchShape worst = worst_micro_batch(inputs, sample_lengths(inputs.data));
     Loader loader(*inputs.data.train, loader_options(inputs, inputs.data.lengths));
@@ -174,7 +174,7 @@ TEST_F(MemoryPlanTest, LeavesBadSamplesOutOfTheWorst) {
   EXPECT_EQ(worst_micro_batch(inputs, std::vector<SampleLength>(12)).step, 0);
 }
 
-/// They have one buffer for the whole run, however a step is cut.
+/// They have one buffer for the whole run, however a step is split.
 TEST_F(MemoryPlanTest, GradientsAreThereAllAlong) {
   for (const int64_t budget : {600, 100000}) {
     Recipe recipe = this->recipe("cut" + std::to_string(budget));
@@ -190,7 +190,7 @@ TEST_F(MemoryPlanTest, GradientsAreThereAllAlong) {
   }
 }
 
-/// As many images of a middling size as are read at a time, or the largest one alone.
+/// As many medium-size images as are read at a time, or only the largest one.
 TEST_F(MemoryPlanTest, ImagesThatAreReadTogetherAreCountedTogether) {
   Recipe recipe = this->recipe("reading");
   recipe.data.workers = 2;
@@ -205,12 +205,12 @@ TEST_F(MemoryPlanTest, ImagesThatAreReadTogetherAreCountedTogether) {
   EXPECT_EQ(reading({0, 0, 0}), 0);
   EXPECT_EQ(reading({10, 10, 10, 10}), 20);
   EXPECT_EQ(reading({10, 10, 10, 10, 1000}), 1000);
-  EXPECT_EQ(reading({10, 10, 0, 0, 0, 0}), 20);  // rows without an image take none
+  EXPECT_EQ(reading({10, 10, 0, 0, 0, 0}), 20);  // rows without an image need none
   EXPECT_EQ(reading({10, 20, 30, 21}), 41);      // twice 20.25, rounded up
   EXPECT_EQ(reading({10, 0, 0}), 10);            // there is no second one
   inputs.recipe.data.workers = 1;
   EXPECT_EQ(reading({10, 10, 10, 10}), 10);
-  inputs.recipe.data.workers = 256;  // as many as there are processors, two at least
+  inputs.recipe.data.workers = 256;  // the number of processors, at least two
   const std::vector<int64_t> many(1000, 10);
   EXPECT_EQ(reading(many), 10 * std::max(2U, std::thread::hardware_concurrency()));
 }

@@ -1,5 +1,5 @@
-// Memory that runs out: one error that says how much, where, and whether it is a matter of size or
-// of growth.
+// Out of memory: one error with the amount, the place, and whether the cause is size
+// or growth.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -41,8 +41,8 @@ class OutOfMemory : public ::testing::Test {
   const CountingAllocator counting_;
 };
 
-/// Of a GPU: what its libraries and a kernel's launch say of memory; other lacks of a machine,
-/// which have the same exit status, are none.
+/// On a GPU: the out-of-memory messages of its libraries and of a kernel launch; other machine
+/// errors with the same exit status are not.
 TEST(OutOfMemoryOfADevice, IsWhatItsLibrariesSay) {
   const auto torch = [](const char* text) { return c10::Error({"f", "file", 1}, text); };
   EXPECT_TRUE(is_out_of_memory(torch("CUDA out of memory. Tried to allocate 2.00 GiB")));
@@ -59,8 +59,8 @@ TEST(OutOfMemoryOfADevice, IsWhatItsLibrariesSay) {
   EXPECT_FALSE(is_out_of_memory(own("rank 1 on a machine", ErrorKind::kResource)));
 }
 
-/// Under every limit between nothing and enough the failing allocation is named by a module of the
-/// model, in both passes.
+/// Under every limit between nothing and enough the error names the failing module, in both
+/// passes.
 TEST_F(OutOfMemory, NamesTheModuleInBothPasses) {
   lft::train::Run run = make_run(open_inputs(recipe("modules")));
   std::set<std::string> modules;
@@ -68,7 +68,7 @@ TEST_F(OutOfMemory, NamesTheModuleInBothPasses) {
     modules.insert(module.key());
   MemoryWatch watch(at::kCPU);
   std::set<std::string> forward, backward;
-  // Returns whether so much was enough.
+  // Returns whether this much was enough.
   const auto rehearsed = [&](int64_t room) {
     watch.new_step();
     CountingAllocator::limit(CountingAllocator::live() + room);
@@ -140,10 +140,10 @@ TEST_F(OutOfMemory, NamesALeakOfAHook) {
       << text;
   EXPECT_NE(text.find("lft debug memory"), std::string::npos) << text;
   ASSERT_EQ(test::events(recipe("hook").output_dir, "memory_grows").size(),
-            1u);  // said before it ran out
+            1u);  // reported before it ran out
 }
 
-/// Keeps what a layer gives out, as a hook that logs activations may.
+/// Keeps a layer's output, like a hook that logs activations.
 class Keeper : public CallObserver {
  public:
   void after(const std::string& path, const torch::nn::Module&,

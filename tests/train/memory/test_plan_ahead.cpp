@@ -1,4 +1,4 @@
-// What a run would take on GPUs, by config.json or a published checkpoint's name alone.
+// A run's memory on GPUs, from config.json or a published checkpoint's name alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ TEST(PlanAhead, TheShippedRecipeIsPlannedBeforeAnythingIsThere) {
   const PlanAhead plan = plan_ahead(shipped(), 0);
   const double asked = plan.settings.front().peak;
   EXPECT_EQ(plan.settings.front().changes, "");
-  // BF16 weights, and of the trainables (rank 128 on 224 layers and the projector) masters,
+  // BF16 weights, and for the trainables (rank 128 on 224 layers and the projector) masters,
   // gradients and two moments in float32, and the masters' copies in BF16.
   const double projector = 1024. * 4096 + 4096. * 4096 + 2 * 4096,
                lora = 32 * 128. * (4 * (4096 + 4096) + 3 * (4096 + 11008));
@@ -61,14 +61,14 @@ TEST(PlanAhead, TheShippedRecipeIsPlannedBeforeAnythingIsThere) {
                     "train.batch_size=1"),
             22e9)
       << "the least of them is for a card of 24 GB";
-  // 4 of 16 bits of the decoder's linear layers are left, and 1/64 + of their scales.
+  // 4 of 16 bits of the decoder's linear layers remain, plus 1/64 + of their scales.
   const double linear = 32 * (4 * 4096. * 4096 + 3 * 4096. * 11008);
   EXPECT_NEAR(peak_of(plan, "") - peak_of(plan, "model.base_dtype=nf4"), 1.484 * linear,
               0.02 * linear);
   EXPECT_LT(plan_ahead(shipped(), 800).settings.front().peak, asked);
 }
 
-/// What the recipes say of the card they are for, with rows as long as they allow.
+/// The GPU that each recipe names, with rows of the maximum length.
 TEST(PlanAhead, TheRecipesFitTheirCards) {
   const std::vector<std::pair<std::string, double>> cards = {
       {"llava-lora-24gb", 23},   {"llava-lora-40gb", 38},

@@ -1,5 +1,5 @@
-// Norms of the layers' outputs: the right numbers, once each, from the step itself, and no bit of
-// the run moved by looking.
+// Norms of the layers' outputs: the right numbers, once each, from the step itself, without
+// changing a bit of the run.
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ namespace {
 
 using test::events;
 
-/// Every output, kept as it was.
+/// Every output, as a copy.
 struct KeepOutputs : CallObserver {
   void after(const std::string& path, const torch::nn::Module& module,
              const std::vector<at::Tensor>& outputs) override {
@@ -263,7 +263,7 @@ TEST(NormTrends, ALayerWhoseGradientExplodesIsNamedWithItsStep) {
   recipe.train.max_steps = 100;
   recipe.checkpoint.every_steps = 1000;
   const auto explode = [](int64_t step,
-                          Optimizer& optimizer) {  // by a quarter a step from step 30 on
+                          Optimizer& optimizer) {  // grows by a quarter per step from step 30 on
     for (Slot& slot : optimizer.slots()) {
       if (slot.param.name.find("layers.1.") == std::string::npos ||
           !slot.param.tensor.grad().defined())

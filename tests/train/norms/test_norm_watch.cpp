@@ -1,5 +1,5 @@
-// Trends of norms: planted ones are named, at the right time and with their numbers; healthy runs
-// of every kind stay without a word.
+// Trends of norms: planted ones are reported, at the right time and with their numbers; healthy
+// runs of every kind give no warning.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,13 +17,13 @@ constexpr const char* kModules[] = {
     "language_model.model.layers.0.self_attn.q_proj", "language_model.model.layers.0.mlp.down_proj",
     "language_model.model.layers.1.self_attn.q_proj", "multi_modal_projector.linear_1"};
 
-/// A run whose gradient has the size a softmax loss allows, r (1 - exp(-loss)), scattered by a
+/// A run whose gradient has the magnitude a softmax loss allows, r (1 - exp(-loss)), scattered by a
 /// factor exp(+-noise).
 class FakeRun {
  public:
   explicit FakeRun(double noise, uint32_t seed = 1) : noise_(noise), generator_(seed) {}
 
-  /// Module m has `factor[m]` of its usual share.
+  /// Module m has `factor[m]` times its usual share.
   std::vector<NormWarning> step(double loss, double r = 3,
                                 std::array<double, 4> factor = {1, 1, 1, 1}, bool image = true) {
     StepNorms norms{.step = ++step_, .loss = loss * std::exp(0.1 * draw()), .modules = {}};
@@ -61,9 +61,8 @@ TEST(NormWatch, HealthyRunsHaveNoWarning) {
         learns.step(0.5 + 3.5 * std::exp(-step / 100.0), 3 * spike);
         plateau.step(1.0);
         overfits.step(4 * std::exp(-step / 60.0), 3 + step / 100.0);  // down to 6e-11
-        converges.step(1.5,
-                       std::max(3 * std::exp(-step / 25.0),
-                                1e-4));  // to what its data allow, without scatter between batches
+        converges.step(1.5, std::max(3 * std::exp(-step / 25.0),
+                                     1e-4));  // to its minimum, without scatter between batches
         warms_up.step(3 - std::min(step / 100.0, 1.5), 0.5 + std::min(step / 50.0, 4.5));
       }
       for (const FakeRun* run : {&learns, &plateau, &overfits, &warms_up, &converges}) {
@@ -127,8 +126,8 @@ TEST(NormWatch, AThousandfoldNormIsNamedThoughTheLossFalls) {
   EXPECT_EQ(one.kinds, std::vector<std::string>{"gradient_blow_up"});
 }
 
-// Loss and gradient norm of the first steps of the digits recipe at 500 times its learning rate: it
-// throws the weights where the gradient is a 300th, and goes on guessing digits (ln 10 is 2.3).
+// Loss and gradient norm of the first steps of the digits recipe at 500 times its learning rate:
+// the weights end where the gradient is a 300th, and digits are guessed (ln 10 is 2.3).
 constexpr double kFarTooHot[][2] = {
     {3.83, 6.1},    {4.17, 6.44},   {5.48, 58.3},   {4.99, 4.33},   {6.75, 0.565},  {3.34, 0.199},
     {2.11, 0.0451}, {2.47, 0.0748}, {2.26, 0.059},  {2.11, 0.0305}, {1.99, 0.0219}, {2.06, 0.0397},
@@ -201,7 +200,7 @@ TEST(NormWatch, ALowerBoundHoldsForActivationsWhileTheLossRises) {
   FakeRun run(0.2);
   for (int step = 0; step < 50; ++step) run.step(1);
   EXPECT_TRUE(run.watch.activations({{"multi_modal_projector", 1}}).empty());
-  for (int step = 0; step < 50; ++step) run.step(3, 4);  // too little for a warning of its own
+  for (int step = 0; step < 50; ++step) run.step(3, 4);  // too little for a separate warning
   EXPECT_TRUE(run.watch.activations({{"multi_modal_projector", 15}}).empty());
   const std::vector<NormWarning> found = run.watch.activations({{"multi_modal_projector", 20}});
   ASSERT_EQ(found.size(), 1u);
@@ -238,7 +237,7 @@ TEST(NormWatch, GoesOnFromItsStateAtAnyStep) {
             3);
   for (size_t stop = 0; stop < states.size(); stop += 9) {
     NormWatch resumed;
-    resumed.restore(Json::parse(states[stop].dump()));  // as a checkpoint keeps it
+    resumed.restore(Json::parse(states[stop].dump()));  // as stored in a checkpoint
     for (size_t step = stop + 1; step < said.size(); ++step)
       EXPECT_EQ(drive(resumed, static_cast<int>(step + 1)), said[step]);
     EXPECT_EQ(resumed.state(), states.back());

@@ -1,5 +1,5 @@
-// One buffer of gradients and one of shadows: how they lie, and that a layer's passes then launch
-// next to nothing that only casts, stacks, scales or accumulates.
+// One buffer of gradients and one of low-precision copies: their layout, and that a layer's passes
+// then launch almost no op that only casts, stacks, scales or accumulates.
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
@@ -73,7 +73,7 @@ LlamaConfig small() {
   return config;
 }
 
-/// Ops that compute nothing but a cast, a sum of two, a scaling or a copy, each counted once: not
+/// Ops that only cast, add two tensors, scale or copy, each counted once: not
 /// the steps inside one.
 const std::set<std::string> kTiny = {"aten::_to_copy", "aten::copy_", "aten::add",   "aten::add_",
                                      "aten::mul",      "aten::mul_",  "aten::div",   "aten::zero_",
@@ -85,8 +85,8 @@ std::vector<std::string> open_ops;
 
 std::unique_ptr<at::ObserverContext> begin_op(const at::RecordFunction& fn) {
   const bool outer = std::all_of(open_ops.begin(), open_ops.end(), [](const std::string& op) {
-    if (op == "lft::widened_product") return false;              // of CPUs without AVX-512
-    return !op.starts_with("aten::") || kWrappers.contains(op);  // nodes of autograd have names too
+    if (op == "lft::widened_product") return false;              // only on CPUs without AVX-512
+    return !op.starts_with("aten::") || kWrappers.contains(op);  // autograd nodes have names too
   });
   if (outer && kTiny.contains(fn.name())) ++tiny_ops;
   open_ops.emplace_back(fn.name());
@@ -98,7 +98,7 @@ struct Way {
   bool adapted = true, kept = true, dropout = false;
 };
 
-/// Of the second of two micro-batches through one decoder layer in BF16, forward and backward.
+/// For the second of two micro-batches through one decoder layer in BF16, forward and backward.
 int64_t tiny_ops_of(const Way& way) {
   const LlamaConfig config = small();
   const at::TensorOptions options(at::kBFloat16);
@@ -134,18 +134,18 @@ int64_t tiny_ops_of(const Way& way) {
   return tiny_ops;
 }
 
-/// What LoRA on all seven linear layers adds to a layer. Kept and direct: the gradients of seven B
-/// and of the A of four inputs, one fused addition each. Else, in each pass: 7 casts of A, 7 of B
-/// and of its scale; and in the backward pass casts of the gradients of A (of four inputs) and of 7
-/// B, scaled, and 14 additions. In both, 2 casts of norms' weights, where their outputs are made
-/// again.
+/// Ops that LoRA on all seven linear layers adds to a layer. Kept and direct: the gradients of
+/// seven B and of the A of four inputs, one fused addition each. Otherwise, in each pass: 7 casts
+/// of A, 7 of B and its scale; in the backward pass casts of the gradients of A (of four inputs)
+/// and of 7 B, scaled, and 14 additions. In both, 2 casts of norm weights, where their outputs are
+/// recomputed.
 TEST(FlatTensors, ALayerOfLoraLaunchesElevenTinyOps) {
   const int64_t bare = tiny_ops_of({.adapted = false});
   EXPECT_EQ(tiny_ops_of({}) - bare, 7 + 4 + 2);
   EXPECT_EQ(tiny_ops_of({.kept = false}) - bare, 2 * (7 + 2 * 7) + (4 + 7) + 7 + 14 + 2);
 }
 
-/// With dropout each layer has a product x A^T of its own: seven gradients of A.
+/// With dropout each layer has a separate product x A^T: seven gradients of A.
 TEST(FlatTensors, AndFourteenWithDropout) {
   const int64_t bare = tiny_ops_of({.adapted = false});
   EXPECT_EQ(tiny_ops_of({.dropout = true}) - bare, 7 + 7 + 2);

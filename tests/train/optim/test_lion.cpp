@@ -1,4 +1,4 @@
-// Lion beside the paper's algorithm 2 (Chen et al. 2023, arXiv 2302.06675) in double precision.
+// Lion against the paper's algorithm 2 (Chen et al. 2023, arXiv 2302.06675) in double precision.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ at::Tensor drawn(at::IntArrayRef shape, uint64_t seed) {
   return at::randn(shape, at::detail::createCPUGenerator(seed));
 }
 
-/// One tensor's weights and moments as the paper has them, and how far float32 may be from them.
+/// One tensor's weights and moments by the paper's formula, and the error bound of float32.
 struct Paper {
   std::vector<double> x, m, x_error, m_error;
 

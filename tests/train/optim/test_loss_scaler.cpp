@@ -1,5 +1,5 @@
-// The loss scaler: its arithmetic against hand-computed sequences, what a step that is not taken
-// leaves, its state machine, what is saved.
+// The loss scaler: its arithmetic against hand-computed sequences, the state after a skipped
+// step, its state machine, what is saved.
 #include <cmath>
 #include <utility>
 
@@ -89,7 +89,7 @@ TEST_F(Scaler, ScalesTheLossAndUnscalesTheGradients) {
   EXPECT_DOUBLE_EQ(stats.norms[1], std::sqrt(0.625));
   EXPECT_DOUBLE_EQ(stats.norm, std::sqrt(5.875));
   EXPECT_EQ(stats.clip, 1);
-  // The first update of Adam moves each weight by lr against the sign of its gradient, but for eps.
+  // The first update of Adam moves each weight by lr against the sign of its gradient, up to eps.
   EXPECT_NEAR(parameters[0].tensor[1].item<float>(), -1.9, 1e-6);
   EXPECT_EQ(optimizer->slots()[0].steps, 1);
 }
@@ -110,7 +110,7 @@ TEST_F(Scaler, AHalfPrecisionLossIsScaledInFloat32) {
   EXPECT_EQ(scaled.item<float>(), 65536 * half.item<float>());
 }
 
-// ---- steps that are not taken, and parameters that are not reached
+// ---- skipped steps, and parameters without a gradient
 
 TEST_F(Scaler, ANonFiniteGradientOrLossChangesNoBitOfWeightsMomentsAndCounts) {
   whole_step();
@@ -194,7 +194,7 @@ TEST_F(Scaler, UnscaleTwice) {
   EXPECT_LFT_ERROR(ErrorKind::kInternal, std::string("state UNSCALED, ") + kNames,
                    scaler.unscale(*optimizer, loss, 0));
   EXPECT_TRUE(at::equal(gradient, parameters[0].tensor.grad()));
-  scaler.step(*optimizer, 1);  // the errors moved nothing: the step goes on
+  scaler.step(*optimizer, 1);  // the errors changed nothing: the step continues
   EXPECT_FALSE(scaler.update().found_inf);
 }
 

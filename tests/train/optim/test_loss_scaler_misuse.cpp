@@ -1,5 +1,5 @@
-// Every cause after torch's "No inf checks were recorded for this optimizer", and what lft says
-// instead. One test a cause.
+// Every cause of torch's "No inf checks were recorded for this optimizer", and lft's message
+// instead. One test per cause.
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 using namespace test;
 
-/// The statement is refused as our own mistake, in these words among others.
+/// The statement is refused as an internal error, with these words among others.
 #define EXPECT_MISUSE(piece, ...) EXPECT_LFT_ERROR(ErrorKind::kInternal, piece, __VA_ARGS__)
 
 class ScalerMisuse : public test::Scaler {};
@@ -95,7 +95,7 @@ TEST_F(ScalerMisuse, BackwardWasNotRunOnTheScaledLoss) {
   at::Tensor scaled = scaler.scale(loss_of(parameters));
   EXPECT_MISUSE("backward() was not run on the scaled loss", scaler.unscale(*optimizer, loss, 0));
   EXPECT_MISUSE("reaches 2 parameters: q_proj.lora_A.weight", scaler.unscale(*optimizer, loss, 0));
-  scaled = at::Tensor();  // without the graph two causes are left
+  scaled = at::Tensor();  // without the graph two causes remain
   EXPECT_MISUSE("the loss did not reach the optimizer's parameters, or backward() was not run",
                 scaler.unscale(*optimizer, loss, 0));
 }
@@ -125,7 +125,7 @@ TEST_F(ScalerMisuse, OptimizerRebuiltBesideTheModel) {
                 scaler.unscale(*rebuilt, loss, 0));
   EXPECT_MISUSE("an earlier optimizer holds, 2 parameters: q_proj.lora_A.weight",
                 scaler.unscale(*rebuilt, loss, 0));
-  optimizer.reset();  // and so it is when the earlier one is gone
+  optimizer.reset();  // also after the earlier one is freed
   EXPECT_MISUSE("the optimizer was rebuilt on tensors that the model does not use",
                 scaler.unscale(*rebuilt, loss, 0));
 }

@@ -1,4 +1,4 @@
-// AdamW: groups, counts, and what a verdict makes of a step. The numbers are torch 2.11's in
+// AdamW: groups, counts, and the effect of a verdict on a step. The numbers are torch 2.11's in
 // float64:
 //   o = torch.optim.AdamW([dict(params=[p], lr=0.1), dict(params=[q], lr=0.02)], betas=(0.8, 0.95),
 //   eps=1e-6, weight_decay=0.1) three steps with both learning rates times 1, 0.5, 0.25; q.grad is
@@ -161,7 +161,7 @@ TEST(AdamW, GradientsStayBoundToOneBufferAndCountFromWhatIsWritten) {
   EXPECT_TRUE(optimizer.gradients()[0].defined());
   trainables[0].tensor.mutable_grad() = at::Tensor();
   EXPECT_FALSE(optimizer.gradients()[0].defined());
-  trainables[1].tensor.mutable_grad() = at::ones({1, 2});  // another tensor is what it is
+  trainables[1].tensor.mutable_grad() = at::ones({1, 2});  // another tensor is unaffected
   EXPECT_TRUE(at::equal(optimizer.gradients()[1], at::ones({1, 2})));
   optimizer.zero_gradients();
   EXPECT_TRUE(trainables[0].tensor.grad().is_same(bound[0]) &&
@@ -170,7 +170,7 @@ TEST(AdamW, GradientsStayBoundToOneBufferAndCountFromWhatIsWritten) {
   for (const Trainable& trainable : trainables) EXPECT_FALSE(trainable.tensor.grad().defined());
 }
 
-/// Of masters, one below and one above the least size of 8-bit moments.
+/// For masters, one below and one above the minimum size of 8-bit moments.
 std::vector<Trainable> shadowed(double scale) {
   std::vector<Trainable> trainables;
   for (const int64_t rows : {3, 513}) {
@@ -215,7 +215,7 @@ TEST(AdamW, UpdatesWriteTheShadowsWhereverTheMomentsAre) {
           << "a graph would read another place";
 
       trainables[1].tensor.grad()[0][0] =
-          std::numeric_limits<float>::infinity();  // an update that is none
+          std::numeric_limits<float>::infinity();  // an update that changes nothing
       const at::Tensor shadow = trainables[1].shadow->kept(dtype).clone();
       optimizer.step(1, check_gradients(optimizer.gradients(), 1, 0, {}));
       optimizer.commit(false);
@@ -231,12 +231,12 @@ TEST(AdamW, WhatElseWritesAMasterLeavesNoStaleShadow) {
   optimizer.zero_gradients();
   optimizer.refresh_copies(at::kBFloat16);
   const at::NoGradGuard no_grad;
-  at::Tensor(trainables[0].tensor).fill_(3);  // a checkpoint, a test, whatever
+  at::Tensor(trainables[0].tensor).fill_(3);  // a checkpoint, a test, or similar
   EXPECT_FALSE(trainables[0].shadow->kept(at::kBFloat16).defined());
   EXPECT_TRUE(at::equal(trainables[0].shadow->value(at::kBFloat16),
                         at::full({3, 8}, 6.0f).to(at::kBFloat16)));
   trainables[0].tensor.grad().fill_(
-      std::numeric_limits<float>::infinity());  // and the update does not write it
+      std::numeric_limits<float>::infinity());  // the update does not write it
   optimizer.step(1, check_gradients(optimizer.gradients(), 1, 0, {}));
   optimizer.commit(false);
   expect_shadows(trainables, at::kBFloat16, 2);

@@ -1,4 +1,4 @@
-// What every rule that optim.name can ask for owes the optimizer, the recipe and the memory plan.
+// Requirements on every rule of optim.name from the optimizer, the recipe and the memory plan.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ using namespace lft::recipe;
 using namespace lft::train;
 namespace {
 
-/// A visitor of the recipe's fields that keeps what optim.name may be.
+/// A visitor of the recipe's fields that collects the values of optim.name.
 struct Choices {
   std::string section_name;
   std::vector<std::string> names = {};
@@ -49,8 +49,8 @@ at::Tensor drawn(at::IntArrayRef shape, uint64_t seed) {
   return at::randn(shape, at::detail::createCPUGenerator(seed));
 }
 
-/// Below and at the least size of codes; matrices of both orientations and of one row; a tensor of
-/// several chunks with a ragged end. Each has a shadow but for the last.
+/// Below and at the minimum size of codes; matrices of both orientations and of one row; a tensor
+/// of several chunks with a partial end. Each but the last has a low-precision copy.
 std::vector<Trainable> trained() {
   std::vector<Trainable> list;
   const std::vector<std::vector<int64_t>> shapes = {{4095},   {4096}, {64, 65},
@@ -124,7 +124,7 @@ TEST_P(Rules, AnAbsentGradientKeepsWeightMomentsAndCount) {
   EXPECT_FALSE(same(state_of(optimizer.slots()[2]), other));
 }
 
-/// A group without decay is updated as one of a rule whose weight_decay is 0, next to groups that
+/// A group without decay is updated like one of a rule whose weight_decay is 0, next to groups with
 /// decay.
 TEST_P(Rules, AGroupMayBeLeftOutOfTheDecay) {
   const auto groups = [](bool decays) {

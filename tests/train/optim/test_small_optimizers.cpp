@@ -1,5 +1,5 @@
-// Adam's moments in 8 bits and in host memory: which tensors, the same updates, what a skipped step
-// leaves, and a run that learns.
+// Adam's moments in 8 bits and in host memory: which tensors, the same updates, the state after a
+// skipped step, and a run that learns.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ at::Tensor normal(at::IntArrayRef shape, uint64_t seed) {
   return at::randn(shape, at::detail::createCPUGenerator(seed));
 }
 
-/// Below, at and above the least size of codes; several chunks with a ragged end; a matrix.
+/// Below, at and above the minimum size of codes; several chunks with a partial end; a matrix.
 std::vector<Trainable> trainables() {
   std::vector<Trainable> list;
   const std::vector<std::vector<int64_t>> shapes = {
@@ -50,7 +50,7 @@ Optimizer make(const std::vector<Trainable>& list, const Kept& kept) {
                    {.offload = kept.offload, .piece = kept.piece});
 }
 
-/// Step `number` with gradients of its own: one is absent in step 2, one infinite in step 3.
+/// Step `number` with its own gradients: one is absent in step 2, one infinite in step 3.
 void take(Optimizer& optimizer, int64_t number) {
   for (size_t i = 0; i < optimizer.slots().size(); ++i) {
     const at::Tensor& param = optimizer.slots()[i].param.tensor;
@@ -181,7 +181,7 @@ TEST(Moments8Bit, DecodeToAboutTheMomentsOfAdamWAndAreForgotten) {
   for (size_t i = 0; i < 6; ++i) {
     const AdamMoments got = adam_moments(narrow.slots()[i]), want = adam_moments(wide.slots()[i]);
     ASSERT_EQ(got.exp_avg.sizes(), want.exp_avg.sizes());
-    // Half the widest gap of a code, 0.9 / 64 and 0.9 / 128, of the largest of all blocks.
+    // Half the widest gap of a code, 0.9 / 64 and 0.9 / 128, times the largest of all blocks.
     EXPECT_LE((got.exp_avg - want.exp_avg).abs().max().item<double>(),
               want.exp_avg.abs().max().item<double>() * 0.9 / 64 / 2 * 1.00001);
     EXPECT_LE((got.exp_avg_sq - want.exp_avg_sq).abs().max().item<double>(),
@@ -236,7 +236,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, Offload, ::testing::Values(at::kCPU, at::kCUDA
 
 class SmallRun : public ::testing::Test {
  protected:
-  /// Losses of a run of 40 steps that trains the language model whole; its embeddings and head have
+  /// Losses of a run of 40 steps that fully trains the language model; its embeddings and head have
   /// 8,448 elements.
   std::vector<double> losses(const std::string& out, const std::string& name, double lr) {
     Recipe recipe = run_.recipe(out);
@@ -262,9 +262,9 @@ double tail(const std::vector<double>& losses) {
   return sum;
 }
 
-/// In the two upper decades a code is off by at most 14% of a first moment and by 7% of a second,
-/// which is an error of the step as that of a learning rate up to 0.14 + 0.07 / 2 off; what it does
-/// to the loss is bounded by runs at such rates.
+/// In the two upper decades a code has an error of at most 14% of a first moment and 7% of a
+/// second, which changes the step like a learning rate off by up to 0.14 + 0.07 / 2; its effect
+/// on the loss is bounded by runs at such rates.
 TEST_F(SmallRun, LearnsWithin8BitsWhatItLearnsWithout) {
   constexpr double kLr = 2e-3, kError = 0.175;
   const std::vector<double> wide = losses("wide", "adamw", kLr),

@@ -1,5 +1,5 @@
-// The gate at the end of a run: an adapter that does nothing, was never reached or is not finite is
-// not handed out.
+// The final check of a run: an adapter that has no effect, never had a gradient or is not finite is
+// not written.
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -50,13 +50,13 @@ class Gate : public ::testing::Test {
       if (trainable.name.ends_with("lora_B.weight")) trainable.tensor.fill_(value);
     }
   }
-  /// As after `steps` updates of every adapter.
+  /// State after `steps` updates of every adapter.
   void check(int64_t steps = 5, at::ScalarType compute = at::kFloat) {
     Optimizer optimizer(trainables_, param_groups(trainables_, 1e-3, -1), make_adamw({}));
     for (Slot& slot : optimizer.slots()) slot.steps = steps;
     check_trained(model_, optimizer, probe_, compute);
   }
-  /// And leaves the adapters in place.
+  /// Also leaves the adapters in place.
   void expect_passes() {
     const at::Tensor before = model_->all_logits(probe_);
     EXPECT_NO_THROW(check());
@@ -99,7 +99,7 @@ TEST_F(Gate, SeesAnAdapterThatChangesNoLogit) {
   EXPECT_LFT_ERROR(ErrorKind::kNumeric, "does not change the model's answers", check());
 }
 
-/// An adapter whose B is not zero at its start: what counts is that it left it.
+/// An adapter whose B is not zero at its start: it must have changed since.
 class GateOfPissa : public Gate {
  protected:
   GateOfPissa() : Gate("pissa") {}
@@ -123,7 +123,7 @@ TEST_F(GateOfPissa, NamesAdaptersThatAreAsTheyStarted) {
 
 TEST_F(GateOfPissa, SeesAnAdapterThatChangesNoLogit) {
   {
-    const at::NoGradGuard no_grad;  // one element, by a step that BF16 does not see
+    const at::NoGradGuard no_grad;  // one element, by less than a BF16 step
     for (Trainable& trainable : trainables_) {
       if (!trainable.name.ends_with("lora_B.weight")) continue;
       at::Tensor first = trainable.tensor.view(-1)[0];

@@ -1,5 +1,5 @@
-// The loss before training beside that of guessing, and what images change in it. The figures come
-// from closed forms: a head of zeros guesses, a patch embedding of zeros sees nothing.
+// The loss before training against the uniform-guess loss, and the effect of images on it. The
+// figures come from closed forms: a zero head guesses, a zero patch embedding ignores images.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ class FirstLossTest : public ::testing::Test {
     recipe.data.eval.clear();
     return recipe;
   }
-  /// A weight of the base by its name's end.
+  /// A weight of the base by the end of its name.
   at::Tensor weight(const std::string& end) {
     for (auto& parameter : run_.model.model->named_parameters())
       if (parameter.key().ends_with(end)) return parameter.value().detach();
@@ -88,7 +88,7 @@ TEST_F(FirstLossTest, ALossAboveGuessingIsNamed) {
         << tried[i];
     EXPECT_EQ(tried[i].find("at fault"), std::string::npos) << tried[i];
   }
-  EXPECT_EQ(tried[2], "nothing looks odd in the base's own weights");  // of the file
+  EXPECT_EQ(tried[2], "nothing looks odd in the base's own weights");  // in the file
   EXPECT_NE(join(judge_first_loss(measure(), tried)).find("Tried: under data.template"),
             std::string::npos);
 }
@@ -132,7 +132,7 @@ TEST_F(FirstLossTest, ARecipeMayPinIt) {
                    require_first_loss(first, 1.03 * first.loss));
 }
 
-/// The probe's loss and that of fewer rows are different figures.
+/// The probe's loss and that of fewer rows differ.
 TEST(FirstLoss, RowsThatAreNotTheWholeProbeAreCounted) {
   FirstLoss first = {
       .loss = 4.25, .guessing = 10.5, .images = ImageLosses{.own = 5.5, .grey = 6, .other = {}}};

@@ -1,5 +1,5 @@
-// The trainability proof: each way in which a run would train nothing, built on purpose, and that
-// looking changes no bit.
+// The trainability check: each way in which a run would train nothing, built on purpose, and that
+// the check changes no bit.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
@@ -210,7 +210,7 @@ TEST_F(ProofTest, ACastModel) {
   build();
   adapt({"llm:q_proj"}, {"projector"});
   at::Tensor& weight = test::as_llava(model).multi_modal_projector->linear_2->weight;
-  weight.set_data(weight.detach().clone());  // memory of its own again
+  weight.set_data(weight.detach().clone());  // separate memory again
   EXPECT_EQ(prove().rows.size(), 4u);  // the same tensor object: optimizer and model moved together
   Linear fresh(32, 32, true, at::TensorOptions().dtype(at::kFloat));
   fresh->weight.copy_(weight.detach());
@@ -351,7 +351,7 @@ TEST_F(ProofTest, WhichHalfOfALoadedAdapterMustHaveAGradient) {
 
 TEST_F(ProofTest, ANonFiniteProbeIsNoDeadAdapter) {
   adapt({"llm:v_proj"}, {});
-  llm_layer("layers.1.self_attn.o_proj")->weight.zero_();  // dead, were the probe finite
+  llm_layer("layers.1.self_attn.o_proj")->weight.zero_();  // dead, if the probe were finite
   llm_layer("layers.0.mlp.up_proj")->weight.fill_(std::numeric_limits<float>::infinity());
   const TrainabilityReport proof = prove();
   EXPECT_FALSE(proof.probe_finite);
@@ -378,8 +378,8 @@ TEST_F(ProofTest, LowPrecisionGradientsMeanTheSame) {
     const TrainabilityReport proof = prove();
     EXPECT_TRUE(proof.probe_finite);
     for (size_t i = 0; i < proof.rows.size(); ++i) {
-      // Forward and backward pass one after the other round some 40 times, by 2^-9 at most in
-      // BF16: 8% were all of one sign. Twice that.
+      // Forward and backward pass in sequence round about 40 times, by at most 2^-9 in
+      // BF16: 8% if all had one sign. Twice that.
       EXPECT_NEAR(proof.rows[i].grad_norm_b, wide.rows[i].grad_norm_b,
                   2 * 40 * 0x1p-9 * wide.rows[i].grad_norm_b)
           << proof.rows[i].module;
@@ -395,7 +395,7 @@ TEST_F(ProofTest, TinyGradientsAreNotDead) {
   TrainabilityReport proof = prove();
   EXPECT_EQ(proof.underflowed, 1);
   EXPECT_GT(proof.rows[1].grad_norm_b, 0);
-  weight.mul_(1e-25);  // as small as a gradient gets in BF16, which has FP32's range
+  weight.mul_(1e-25);  // as small as a BF16 gradient gets, with FP32's range
   probe.compute = at::kBFloat16;
   proof = prove();
   EXPECT_EQ(proof.underflowed, 0);

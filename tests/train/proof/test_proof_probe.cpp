@@ -1,4 +1,4 @@
-// Which micro-batch the proof runs on, and the watch over A once B has moved.
+// The micro-batch of the trainability check, and the check of A once B has changed.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -108,7 +108,7 @@ TEST_F(FindProbe, BadSamplesAreLeftOutOrStopAsInTraining) {
 }
 
 /// Rows of mixed lengths, one of them ten times as long as the others: padded, the micro-batch of
-/// the probe would be several budgets.
+/// the probe would exceed several budgets.
 Recipe mixed_lengths(const test::TinyRun& run, const std::string& out, int64_t budget) {
   nlohmann::json rows = nlohmann::json::parse(test::slurp(run.dir().file("rows.json")));
   rows[2]["conversations"][1]["value"] = std::string(300, 'a');
@@ -138,11 +138,11 @@ TEST(ProofPasses, ArePackedWhereTheRecipePacks) {
   const test::PassSizes packed = passes_of_the_proof(mixed_lengths(run, "packed", kBudget));
   EXPECT_EQ(packed.passes, 2);
   EXPECT_LE(packed.largest, kBudget);
-  EXPECT_GT(packed.largest, kBudget / 2);  // and not one sample of it
+  EXPECT_GT(packed.largest, kBudget / 2);  // more than a single sample
   EXPECT_GT(passes_of_the_proof(mixed_lengths(run, "padded", 0)).largest, 5 * kBudget);
 }
 
-/// Norms of float32 gradients whose sums are taken in another order, of at most 8 x 450 terms:
+/// Norms of float32 gradients summed in another order, of at most 8 x 450 terms:
 /// within 60 units of 2^-24, which is 4e-6.
 TEST(ProofPasses, FindTheGradientsThatPaddedOnesFind) {
   const test::TinyRun tiny;
@@ -161,8 +161,8 @@ TEST(ProofPasses, FindTheGradientsThatPaddedOnesFind) {
     EXPECT_NEAR(got.norms[i], want.norms[i], 4e-6 * largest) << i;
 }
 
-/// A run in 16 bits has no room for activations of float32: the last word of the proof keeps only
-/// what goes into each block.
+/// A run in 16 bits has no room for float32 activations: the final check keeps only
+/// the input of each block.
 TEST(ProofPasses, InFp32KeepNoActivationsOfABlock) {
   const test::TinyRun tiny;
   lft::train::Run run = make_run(open_inputs(mixed_lengths(tiny, "out", 450)));
@@ -178,7 +178,7 @@ TEST(ProofPasses, InFp32KeepNoActivationsOfABlock) {
   Probe kept = in_fp32(run.probe);
   kept.recompute = 0;
   EXPECT_LT(peak_of(in_fp32(run.probe)),
-            0.8 * static_cast<double>(peak_of(kept)));  // of two blocks one at a time
+            0.8 * static_cast<double>(peak_of(kept)));  // two blocks, one at a time
 }
 
 class Watch : public test::ProofFixture {
@@ -217,7 +217,7 @@ TEST_F(Watch, AZeroAIsDeadOnceBHasMoved) {
   watch.step(*optimizer, norms(0, 1, 0, 1), /*factor=*/0,
              at::kFloat);  // warm-up: the learning rate is 0
   watch.step(*optimizer, norms(0, 1, 0, 1), 0.5,
-             at::kFloat);  // A is right to be 0, and now B moves
+             at::kFloat);  // A is correctly 0, and now B changes
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "layers.1.self_attn.q_proj",
                    watch.step(*optimizer, norms(1, 1, 0, 1), 1, at::kFloat));
 }
@@ -226,7 +226,7 @@ TEST_F(Watch, AnAdapterThatNoBatchReachedIsJudgedLater) {
   AdapterWatch watch;
   watch.step(*optimizer, norms(0, 1, 0, 0), 1, at::kFloat);
   watch.step(*optimizer, norms(1, 1, 0, 0), 1, at::kFloat);
-  watch.step(*optimizer, norms(1, 1, 0, 1), 1, at::kFloat);  // its B moves here first
+  watch.step(*optimizer, norms(1, 1, 0, 1), 1, at::kFloat);  // B of this adapter changes here first
   EXPECT_FALSE(watch.satisfied());
   AdapterWatch other = watch;
   watch.step(*optimizer, norms(0, 1, 1e-30, 1), 1, at::kFloat);

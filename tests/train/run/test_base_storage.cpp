@@ -1,4 +1,4 @@
-// How the frozen weights come to be: in NF4 or FP8 (model.base_dtype), or drawn instead of read
+// Storage of the frozen weights: NF4 or FP8 (model.base_dtype), or random instead of read
 // (model.init).
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Of codes, in the precision that has products of its own for FP8.
+/// Quantized, in the precision that has native FP8 products.
 Recipe coded_recipe(const test::TinyRun& run, const std::string& out,
                     const std::string& base_dtype) {
   Recipe recipe = run.recipe(out);
@@ -145,7 +145,7 @@ TEST(Fp8Run, GoesOnInFp32BehindABadGradient) {
   }
 }
 
-/// Gradients that overflow FP16 in the backward pass come through the codes as what they are.
+/// Gradients that overflow FP16 in the backward pass stay non-finite through the quantized layers.
 TEST(Fp8Run, AnOverflowIsSeenAndTheStepSkipped) {
   const test::TinyRun run;
   Recipe recipe = coded_recipe(run, "out", "fp8");
@@ -173,7 +173,7 @@ TEST(Fp8Run, ALayerOfAnotherShapeIsNamed) {
   EXPECT_NO_THROW(open_inputs(coded_recipe(run, "out", "nf4")));
 }
 
-/// What a checkpoint or an adapter belongs to is the files; what the weights are held in decides
+/// A checkpoint or an adapter belongs to the model files; the storage dtype of the weights affects
 /// their bytes and nothing else.
 TEST(Fp16Checkpoint, IsTheSameBaseHoweverItIsHeld) {
   const test::TinyRun run;
@@ -228,7 +228,7 @@ TEST(ShardedBase, IsNotTrainedWholeNorChanged) {
   EXPECT_NO_THROW(open_inputs(recipe));
 }
 
-/// Of the decoder's layers: the share of one process, and two layers.
+/// Memory of the decoder layers: the share of one process, and two layers.
 TEST(ShardedBase, IsWhatThePlanCounts) {
   const test::TinyRun run;
   for (const std::string base_dtype : {"fp32", "bf16", "nf4"}) {
@@ -252,13 +252,13 @@ TEST(ShardedBase, IsWhatThePlanCounts) {
         layers += static_cast<double>(part.nbytes());
     }
     EXPECT_EQ(bytes(1, "layers gathered of slices"), 0);
-    // The count of codes leaves out how blocks are rounded up: a byte and a number a weight.
+    // The count of codes ignores rounding up of blocks: a byte per weight and a number.
     const double rounded = base_dtype == "nf4" ? 14 * 8 : 0;
     for (const int64_t holders : {2, 4}) {
       const double slices = layers / static_cast<double>(holders);
       EXPECT_NEAR(bytes(1, "frozen weights") - bytes(holders, "frozen weights"), layers - slices,
                   rounded);
-      EXPECT_NEAR(bytes(holders, "layers gathered of slices"), layers, rounded);  // it has two
+      EXPECT_NEAR(bytes(holders, "layers gathered of slices"), layers, rounded);  // two layers
     }
   }
 }
@@ -281,7 +281,7 @@ TEST(RandomWeights, NeedNoWeightFileAndAreAFunctionOfTheSeed) {
   EXPECT_NE(losses[0], losses[2]);
   EXPECT_NEAR(
       losses[0], std::log(264.0),
-      0.2);  // of 264 tokens none is likelier than another; logits have a deviation of about 0.1
+      0.2);  // no token of 264 is more likely than another; logits have a deviation of about 0.1
 }
 
 }  // namespace

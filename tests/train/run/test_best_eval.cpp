@@ -1,4 +1,4 @@
-// train.keep_best and train.patience: what a run hands out is of its best evaluation, also after a
+// train.keep_best and train.patience: a run exports its best evaluation, also after a
 // resume.
 #include <gtest/gtest.h>
 
@@ -50,7 +50,7 @@ TEST(BestEval, TakesTheLowestAndCountsTheOthers) {
   EXPECT_TRUE(last.due && last.scheduled);
   EXPECT_EQ(last.loss, 0.1);
   EXPECT_EQ(last.figures, (std::vector<std::pair<std::string, double>>{{"anls", 0.3}}));
-  Json older = best_json(best);  // by the loss alone
+  Json older = best_json(best);  // selected by the loss
   older.erase("cost_bits");
   EXPECT_EQ(best_from(older).cost, 7);
 }
@@ -76,7 +76,7 @@ TEST(KeepBest, TheAdapterIsThatOfTheLowestEvaluation) {
   EXPECT_NE(adapter_bytes(recipe), adapter_bytes(last));
 }
 
-/// The answers' edit distance to "gnu" in the place of the loss: the first of the best is kept. The
+/// The answers' edit distance to "gnu" instead of the loss: the first of the best is kept. The
 /// report has the shown rows' answers of each evaluation.
 TEST(KeepBest, AMetricChoosesTheEvaluation) {
   const test::TinyRun run;

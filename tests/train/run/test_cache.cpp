@@ -1,4 +1,4 @@
-// Memory that is free is given back between train and eval, and not between two steps.
+// Free memory is returned between train and eval, and not between two steps.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -12,8 +12,8 @@ namespace {
 std::atomic<int> given_back = 0;
 }
 
-/// Stands in for the C library's, which empties a CPU's cache of free memory as emptyCache() does a
-/// GPU's.
+/// Replaces the C library's function, which empties a CPU's cache as emptyCache() does for a
+/// GPU.
 extern "C" int malloc_trim(size_t) noexcept {
   ++given_back;
   return 0;
@@ -24,7 +24,7 @@ using namespace lft::recipe;
 using namespace lft::train;
 namespace {
 
-/// How often it was given back before each step, counted from the first.
+/// How often memory was returned before each step, counted from the first.
 std::vector<int> counts(Recipe recipe) {
   std::vector<int> counts;
   const auto count = [&](int64_t, Optimizer&) {

@@ -1,5 +1,5 @@
-// One set of rows in each form that data.train takes gives one adapter, bit for bit, also gone on
-// from in the middle of an epoch; and mixtures take exactly what their weights say.
+// One set of rows in each form that data.train accepts gives one adapter, bit for bit, also when
+// resumed in the middle of an epoch; and mixtures use exactly the numbers set by their weights.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -33,7 +33,7 @@ Recipe short_recipe(const test::TinyRun& run, const std::string& out) {
   return recipe;
 }
 
-/// Trains, and goes on from step 4 in another folder: the adapter of both.
+/// Trains, and resumes from step 4 in another folder; returns both adapters.
 std::pair<std::string, std::string> adapters_of(const test::TinyRun& run, Recipe recipe) {
   EXPECT_EQ(train::train(recipe), 0);
   const std::string whole = slurp(recipe.output_dir + "/adapter/adapter_model.safetensors");
@@ -104,7 +104,7 @@ class Mixture : public ::testing::Test {
     run_.dir().write("two.json", two.dump());
     run_.dir().write("six.json", six.dump());
   }
-  /// Image names of the second start one folder above those of the first.
+  /// Image names of the second source are relative to one folder above those of the first.
   Recipe recipe(const std::string& out, double two, double six) const {
     Recipe recipe = short_recipe(run_, out);
     recipe.train.batch_size = 3;
@@ -146,7 +146,7 @@ TEST_F(Mixture, EpochsTakeWhatTheWeightsSay) {
   EXPECT_EQ(test::loss_log(mixed.output_dir), test::loss_log(mixed.output_dir + "-killed"));
 }
 
-/// The loss is the mean over all supervised tokens, and so are those of the sources over theirs.
+/// The loss is the mean over all supervised tokens, and each source's loss the mean over its own.
 TEST_F(Mixture, LossesOfSourcesMakeTheLoss) {
   const Recipe mixed = recipe("mixed", 2.5, 0.5);
   ASSERT_EQ(train::train(mixed), 0);
@@ -162,7 +162,7 @@ TEST_F(Mixture, LossesOfSourcesMakeTheLoss) {
     both += line.at("losses").size() == 2;
     EXPECT_EQ(tokens, line.at("supervised_tokens").get<int64_t>());
     EXPECT_NEAR(sum / static_cast<double>(tokens), line.at("loss").get<double>(),
-                1e-5);  // of float32 sums over some 20 tokens
+                1e-5);  // float32 sums over about 20 tokens
   }
   EXPECT_GE(both, 1);
   EXPECT_NE(slurp(mixed.output_dir + "/report.html").find("loss of " + run_.dir().file("six.json")),
@@ -196,7 +196,7 @@ TEST_F(Mixture, AnotherWeightIsAnotherRun) {
                    train::train(mixed, {.resume = true}));
 }
 
-/// Held-out rows are of both, and what is left is weighed.
+/// Held-out rows come from both, and the remaining rows are weighted.
 TEST_F(Mixture, HeldOutRowsAreTakenFirst) {
   Recipe mixed = recipe("mixed", 2, 1);
   mixed.data.eval_share = 0.25;

@@ -1,5 +1,5 @@
-// An evaluation during training that is not finite: an event with row and module, never the best,
-// not counted by train.patience, and a folder that lft replay runs again.
+// A non-finite evaluation during training: an event with row and module, never the best,
+// not counted by train.patience, and a folder that lft replay can run.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// data.eval_share in whole runs: what is evaluated is not trained on, is written down, and is the
+// data.eval_share in whole runs: held-out rows are not trained on, are recorded, and are the
 // same after a resume.
 #include <gtest/gtest.h>
 
@@ -59,7 +59,7 @@ TEST_F(EvalShare, ResumesWithTheSameRowsAndRefusesOthers) {
   ASSERT_EQ(train::train(parts, {.resume = true}), 0);
   EXPECT_TRUE(test::run_bytes(whole.output_dir, 6) == test::run_bytes(parts.output_dir, 6));
   EXPECT_EQ(listed(whole), listed(parts));
-  // A held-out row that says something else is another data set, too.
+  // A held-out row with other text is another data set too.
   Json rows = Json::parse(test::slurp(run_.dir().file("rows.json")));
   for (Json& row : rows) {
     if (listed(parts).contains(row["id"])) row["conversations"][1]["value"] = "other";

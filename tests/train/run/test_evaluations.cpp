@@ -1,4 +1,4 @@
-// An evaluation belongs to the step before it: in checkpoints, on a resume, in best/, and where a
+// An evaluation belongs to the step before it: in checkpoints, on a resume, in best/, and if a
 // signal or a kill interrupts it.
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -44,7 +44,7 @@ void expect_same(const Recipe& run, const Recipe& whole) {
   EXPECT_EQ(adapter_bytes(run), adapter_bytes(whole)) << run.output_dir;
 }
 
-/// The steps of a run of ten whose losses were measured: its lowest one.
+/// The step with the lowest of the losses, from 1.
 int64_t lowest_step(const std::vector<double>& losses) {
   return std::ranges::min_element(losses) - losses.begin() + 1;
 }
@@ -78,7 +78,7 @@ TEST(Evaluations, TheOneAtTheOldEndOfAnExtendedRunIsKeptWhereItIsTheBest) {
   const int64_t best = lowest_step(eval_losses(every));
   ASSERT_LT(best, 10);
   Recipe parts = overfitting(run, "parts", best);
-  parts.train.eval_every_steps = 100;  // at the end alone
+  parts.train.eval_every_steps = 100;  // only at the end
   ASSERT_EQ(train::train(parts), 0);
   const std::string adapter = adapter_bytes(parts);
   parts.train.max_steps = 10;
@@ -89,7 +89,7 @@ TEST(Evaluations, TheOneAtTheOldEndOfAnExtendedRunIsKeptWhereItIsTheBest) {
                                  eval_losses(every)[9]}));
 }
 
-/// The folder as a kill -9 in a later step leaves it: best/ has a step that no checkpoint knows.
+/// The folder after a kill -9 in a later step: best/ has a step that no checkpoint has.
 TEST(Evaluations, AKillAfterABestOneLeavesTheBestOfTheCheckpoint) {
   const test::TinyRun run;
   const Recipe every = overfitting(run, "every", 10);
@@ -160,7 +160,7 @@ TEST(Evaluations, BestWeightsThatAreGoneComeBackFromTheirCheckpoint) {
   EXPECT_EQ(adapter_bytes(recipe), adapter);
 }
 
-/// Trains with Ctrl-C at the moment that `now` sees. The exit code.
+/// Trains with Ctrl-C when `now` returns true. Returns the exit code.
 int interrupted(const Recipe& recipe, bool resume, const std::function<bool()>& now) {
   install_signal_handlers();
   std::atomic<bool> over = false;
@@ -175,7 +175,7 @@ int interrupted(const Recipe& recipe, bool resume, const std::function<bool()>& 
   return code;
 }
 
-/// Evaluations that take longer than a signal does to arrive.
+/// Evaluations that take longer than the delivery of a signal.
 void hold_out(const test::TinyRun& run, Recipe& recipe, int copies) {
   const Json rows = Json::parse(test::slurp(recipe.data.eval));
   Json many = Json::array();
@@ -204,7 +204,7 @@ TEST(Evaluations, OneThatASignalInterruptsIsDoneFirstByTheResumedRun) {
   };
   const Recipe whole = make("whole");
   ASSERT_EQ(train::train(whole), 0);
-  for (const int64_t step : {2, 6}) {  // on its way and at its end
+  for (const int64_t step : {2, 6}) {  // during it and at its end
     const Recipe parts = make("parts" + std::to_string(step));
     const std::string line = "{\"step\":" + std::to_string(step) + ",",
                       end = parts.output_dir + "/checkpoints/step-6/MANIFEST";
@@ -225,7 +225,7 @@ TEST(Evaluations, OneThatASignalInterruptsIsDoneFirstByTheResumedRun) {
   }
 }
 
-/// In the step before it, so that it does not begin.
+/// Interrupted in the step before the evaluation, so that it does not begin.
 TEST(Evaluations, OneThatASignalComesBeforeIsDoneFirstByTheResumedRun) {
   const test::TinyRun run;
   const auto make = [&](const std::string& out) {
@@ -246,7 +246,7 @@ TEST(Evaluations, OneThatASignalComesBeforeIsDoneFirstByTheResumedRun) {
     ASSERT_EQ(train::train(parts, {.gradients_ready = interrupt}), 130);
     take_interrupt();
     EXPECT_EQ(events(parts.output_dir, "eval").size(), static_cast<size_t>(step / 2 - 1));
-    parts.train.eval_every_steps = 100;  // the one that is due does not depend on it
+    parts.train.eval_every_steps = 100;  // a scheduled one does not depend on it
     parts.train.max_steps = step;
     ASSERT_EQ(train::train(parts, {.resume = true}), 0);
     EXPECT_EQ(events(parts.output_dir, "eval").size(), static_cast<size_t>(step / 2));

@@ -27,10 +27,10 @@ class GroupByLength : public ::testing::Test {
     Recipe recipe = run_.recipe(out);
     recipe.data.eval.clear();
     recipe.data.group_by_length = grouped;
-    recipe.train.max_steps = 20;  // of 10 an epoch
+    recipe.train.max_steps = 20;  // 10 per epoch
     return recipe;
   }
-  /// Positions that padding adds over an epoch; every sample must come once.
+  /// Padding positions added over an epoch; every sample must occur once.
   static int64_t padding(const Recipe& recipe) {
     const RunInputs inputs = open_inputs(recipe);
     const std::unique_ptr<Loader> loader = start_loader(inputs, 0);
@@ -57,7 +57,7 @@ class GroupByLength : public ::testing::Test {
 TEST_F(GroupByLength, PadsLess) {
   const int64_t plain = padding(recipe("plain", false)), grouped = padding(recipe("grouped"));
   EXPECT_GT(plain, 1000);
-  EXPECT_LT(grouped, plain * 6 / 10);  // windows of two batches: the more samples, the less is left
+  EXPECT_LT(grouped, plain * 6 / 10);  // windows of two batches: more samples, less padding
 }
 
 TEST_F(GroupByLength, MeasuresOnlyWhenAsked) {

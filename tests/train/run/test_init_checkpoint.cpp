@@ -1,5 +1,5 @@
-// A run that starts from a checkpoint of another one: its weights, its moments, and what does not
-// fit.
+// A run that starts from a checkpoint of another one: its weights, its moments, and refused
+// combinations.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,8 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 using test::step_lines;
 
-/// Every step meets all rows in order, at one rate: a step differs from the next by its weights and
-/// moments alone.
+/// Every step uses all rows in order, at one rate: steps differ only in weights and
+/// moments.
 Recipe even_steps(const test::TinyRun& run, const std::string& out, int64_t steps) {
   Recipe recipe = run.recipe(out);
   recipe.data.eval.clear();
@@ -123,7 +123,7 @@ TEST(InitCheckpoint, WhatDoesNotFitIsRefusedBeforeAnyWeightIsRead) {
                    open_inputs(with([](Recipe&) {})));
 }
 
-/// Words of the line that tells how to go on, as a shell splits them.
+/// Words of the line that describes how to resume, as split by a shell.
 std::vector<std::string> command_in(const std::string& text) {
   const size_t at = text.find("lft train ");
   const std::string line = text.substr(at, text.find('\n', at) - at);
@@ -169,8 +169,8 @@ INSTANTIATE_TEST_SUITE_P(Folders, Ways,
                          ::testing::Values("out", "my runs/it's $HOME #1: \"a\" `b`"),
                          [](const auto& info) { return std::to_string(info.index); });
 
-/// However seldom checkpoints are saved: what was learnt before the step is not lost, and a resumed
-/// run, which meets no fault the second time, is the one that never met any.
+/// Even with rare checkpoints: learning before the step is not lost, and a resumed
+/// run, which meets no fault the second time, equals one without faults.
 TEST(InitCheckpoint, TheStepBeforeOneThatIsNotFiniteIsSaved) {
   const test::TinyRun run;
   const Recipe whole = even_steps(run, "whole", 6);

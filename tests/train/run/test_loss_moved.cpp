@@ -1,4 +1,4 @@
-// What a run says at its end, and before its start, where nothing can have been learnt.
+// Messages of a run at its end, and before its start, if it cannot have learned anything.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@ namespace lft::test::loss_moved_test {
 using namespace lft::train;
 namespace {
 
-/// `start` and what it falls by in all, with a scatter of both signs.
+/// `start`, its total decrease, and a scatter of both signs.
 std::vector<double> losses_of(size_t steps, double start, double fall, double scatter) {
   std::vector<double> losses;
   for (size_t i = 0; i < steps; ++i) {
@@ -33,10 +33,10 @@ TEST(LossMoved, StandsStillWhereTheScatterLeavesNoRoomForMore) {
 
 TEST(LossMoved, NothingIsSaidOfAFallOfNoiseOrOfTooFewSteps) {
   EXPECT_EQ(judge_losses(losses_of(30, 3.5, 0.1, 0.005)), "");
-  EXPECT_EQ(judge_losses(losses_of(30, 3.5, -0.1, 0.005)), "");  // it rises: not this warning's
-  EXPECT_EQ(judge_losses(losses_of(30, 3.5, 0, 0.2)), "");       // noise hides what there is
+  EXPECT_EQ(judge_losses(losses_of(30, 3.5, -0.1, 0.005)), "");  // a rise gives no such warning
+  EXPECT_EQ(judge_losses(losses_of(30, 3.5, 0, 0.2)), "");       // noise hides the decrease
   EXPECT_EQ(judge_losses(losses_of(9, 3.5, 0, 0)), "");
-  EXPECT_EQ(judge_losses(losses_of(30, 0.001, 0, 0)), "");  // learnt before
+  EXPECT_EQ(judge_losses(losses_of(30, 0.001, 0, 0)), "");  // trained before
   EXPECT_EQ(judge_losses({}), "");
 }
 
@@ -48,7 +48,7 @@ class NothingLearnt : public ::testing::Test {
     int code = -1;
     try {
       code = train::train(recipe);
-    } catch (const Error& error) {  // the capture has an end either way
+    } catch (const Error& error) {  // the capture ends either way
       std::puts(error.what());
     }
     const std::string said =
@@ -56,7 +56,7 @@ class NothingLearnt : public ::testing::Test {
     EXPECT_EQ(code, 0) << said;
     return said;
   }
-  /// All rows in every step, so that losses differ by what is learnt alone.
+  /// All rows in every step, so that losses differ only by learning.
   Recipe recipe(const std::string& out) const {
     Recipe recipe = run_.recipe(out);
     recipe.data.eval.clear();
@@ -82,7 +82,7 @@ TEST_F(NothingLearnt, ARateThatMovesNoLossIsToldAtTheEnd) {
   EXPECT_NE(slurp(slow.output_dir + "/report.html").find("nothing_learnt"), std::string::npos);
 }
 
-/// Two rows a step, so that losses of steps say little: the probe's rows are the same.
+/// Two rows per step, so that step losses are uninformative: the probe's rows are the same.
 TEST_F(NothingLearnt, NoiseOfBatchesHidesNoRunThatStandsStill) {
   Recipe slow = recipe("noise");
   slow.train.batch_size = 2;
@@ -129,7 +129,7 @@ TEST_F(NothingLearnt, AnAlphaWithWhichNothingCanShowIsToldBeforeTheStart) {
   EXPECT_NE(said.find("Look at lora.alpha (1e-13"), std::string::npos) << said;
 }
 
-/// The bound holds for what a run has really done.
+/// The bound applies to the steps that a run has actually done.
 TEST_F(NothingLearnt, TheReachBoundsTheChangeOfEveryWeight) {
   lft::train::Run run = make_run(open_inputs(recipe("bound")));
   const at::NoGradGuard no_grad;
@@ -147,7 +147,7 @@ TEST_F(NothingLearnt, TheReachBoundsTheChangeOfEveryWeight) {
   }
   EXPECT_GT(largest, 0);
   EXPECT_LE(largest, reach * (1 + 1e-5));
-  EXPECT_LE(reach, 20 * largest);  // and is no idle one
+  EXPECT_LE(reach, 20 * largest);  // the bound is not too loose
   EXPECT_GT(adapter_reach(run.model.model, 1), reach);
 }
 

@@ -1,4 +1,4 @@
-// What a resumed run says of a metrics.jsonl that was changed since.
+// Messages of a resumed run if metrics.jsonl was changed since.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ class Metrics : public ::testing::Test {
   Metrics() : recipe_(run_.recipe("out")) {
     recipe_.data.eval.clear();
     recipe_.precision.compute = "bf16";
-    // Steps of every kind: one that is not finite, and the FP32 steps after it.
+    // Steps of every kind: a non-finite one, and the FP32 steps after it.
     EXPECT_EQ(train::train(recipe_, {.gradients_ready = test::spoil({3}, INFINITY)}), 0);
     path_ = recipe_.output_dir + "/metrics.jsonl";
     std::istringstream text(test::slurp(path_));

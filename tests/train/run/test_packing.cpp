@@ -1,5 +1,5 @@
-// train.max_tokens_per_step: the same global batches without padding, cut by tokens. Losses and
-// weights as the padded run's, resumed bit for bit, and the budget is held.
+// train.max_tokens_per_step: the same global batches without padding, split by tokens. Losses and
+// weights equal the padded run's, resume is bit for bit, and the budget is kept.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -39,9 +39,9 @@ Recipe packed_recipe(const test::TinyRun& run, const std::string& out, int64_t b
   return recipe;
 }
 
-/// Float32 sums in another order: a relative 1e-5 a step is a hundred units in the last place; six
-/// AdamW steps of 1e-3 move a weight by 6e-3 at most, and where a gradient is near eps the
-/// direction may turn, so weights agree within that only on the whole.
+/// Float32 sums in another order: a relative 1e-5 per step is a hundred units in the last place;
+/// six AdamW steps of 1e-3 move a weight by at most 6e-3, and where a gradient is near eps the
+/// direction may turn, so weights agree within that only overall.
 TEST(Packing, LossesAndWeightsAreThoseOfPaddedBatches) {
   const test::TinyRun run;
   const Recipe padded = packed_recipe(run, "padded", 0);
@@ -123,7 +123,7 @@ TEST(Packing, NoPassOfAWholeRunExceedsTheBudget) {
   recipe.train.grad_accum = 1;
   recipe.train.eval_every_steps = 2;
   recipe.train.max_steps = 4;
-  recipe.log.layer_activation_norms_every = 0;  // they would be the observer
+  recipe.log.layer_activation_norms_every = 0;  // its observer would replace this one
   test::PassSizes sizes;
   const ObserveCalls observe(sizes);
   ASSERT_EQ(check(recipe), 0);

@@ -1,4 +1,4 @@
-// Runs that train parts whole and nothing else: what they leave, and what starts from it.
+// Runs that only train parts fully, without LoRA: their output, and runs that start from it.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -41,14 +41,14 @@ TEST(Parts, AreTheProductOfARunWithoutLora) {
   ASSERT_EQ(train::train(recipe, {.resume = true}), 0);
 }
 
-/// Its last loss is where the second stage begins, whatever that trains besides.
+/// Its last loss is where the second stage begins, for any second-stage trainables.
 TEST(Parts, TheSecondStageStartsFromThePartsOfTheFirst) {
   const test::TinyRun run;
   Recipe first = first_stage(run);
   first.data.shuffle = false;
   first.train.batch_size = 12;
   ASSERT_EQ(train::train(first), 0);
-  Recipe more = first;  // what the first stage would have gone on with
+  Recipe more = first;  // the continuation of the first stage
   more.output_dir = run.dir().file("more");
   more.train.max_steps = 1;
   more.optim.warmup_ratio = 0;

@@ -1,5 +1,5 @@
-// What is said or refused before a run's first step: rows that lose their end, memory that is
-// bounded by the rows.
+// Messages and refusals before a run's first step: truncated rows, memory bounded
+// by the rows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ TEST(Preflight, RowsWhoseEndTheLimitCutsAreCounted) {
 
 TEST(Preflight, ImagesToEvaluateOnBetweenStepsAreReadBesideThoseToTrainOn) {
   const test::TinyRun run;
-  Recipe recipe = run.recipe("out");  // evaluates on the rows that it trains on
+  Recipe recipe = run.recipe("out");  // evaluates on its training rows
   const auto reading = [&](int64_t every) {
     recipe.train.eval_every_steps = every;
     RunInputs inputs = open_inputs(recipe);
@@ -91,10 +91,10 @@ TEST(Preflight, GradAccumAutoMakesTheGlobalBatchAsFarAsTheRowsGo) {
     EXPECT_EQ(recipe.train.global_batch, global_batch) << "as it was asked for";
     return recipe.train.grad_accum;
   };
-  EXPECT_EQ(settled(16, 0, 1'000'000), 1);    // not asked for
+  EXPECT_EQ(settled(16, 0, 1'000'000), 1);    // not requested
   EXPECT_EQ(settled(16, 128, 1'000'000), 8);  // 128 / 16
   EXPECT_EQ(settled(16, 128, 4096), 8);       // 32 steps of 128
-  EXPECT_EQ(settled(16, 128, 4095), 7);       // of 127, whole passes
+  EXPECT_EQ(settled(16, 128, 4095), 7);       // 32 steps of 127, in whole passes
   EXPECT_EQ(settled(16, 128, 160), 1);
   EXPECT_EQ(settled(16, 100, 1'000'000), 6);
   Recipe given;
@@ -110,7 +110,7 @@ TEST(Preflight, AutoIsSettledBeforeTheRunAndKeptByItsResolvedRecipe) {
   recipe.train.grad_accum = 0;
   recipe.train.global_batch = 4;
   recipe.train.max_steps = 0;
-  const RunInputs inputs = open_inputs(recipe);  // 12 rows: no 32 steps whatever it does
+  const RunInputs inputs = open_inputs(recipe);  // 12 rows: never 32 steps
   EXPECT_EQ(inputs.recipe.train.grad_accum, 1);
   EXPECT_EQ(inputs.total_steps, 12);
   const std::string dump = dump_recipe(inputs.recipe);
@@ -120,7 +120,7 @@ TEST(Preflight, AutoIsSettledBeforeTheRunAndKeptByItsResolvedRecipe) {
   EXPECT_EQ(again.recipe.train.grad_accum, 1);
 }
 
-/// Both numbers, and why; a run resumes with the recipe that it began with.
+/// Both numbers, and the reason; a run resumes with its original recipe.
 TEST(Preflight, AGlobalBatchThatIsLoweredIsTold) {
   const test::TinyRun run;
   Recipe recipe = run.recipe("out");
@@ -169,7 +169,7 @@ TEST(Preflight, BlocksThatShuffleNothingAreTold) {
   EXPECT_FALSE(told());
 }
 
-/// All answers are masked, or all are cut; without worst_first too, which measures nothing.
+/// All answers are masked, or all are truncated; without worst_first too, which measures nothing.
 TEST(Preflight, HeldOutRowsWithoutASupervisedTokenAreRefused) {
   const test::TinyRun run;
   nlohmann::json rows = nlohmann::json::parse(test::slurp(run.dir().file("rows.json")));
@@ -220,7 +220,7 @@ TEST(Preflight, StepsThatTeachNextToNothingAreTold) {
   EXPECT_NE(judge_steps(open_inputs(epochs)).find("raise train.epochs"), std::string::npos);
 }
 
-/// Its header is whole.
+/// Its header is complete.
 void cut_image(const test::TinyRun& run, const std::string& name) {
   const std::string file = run.dir().file("images/" + name);
   run.dir().write("images/" + name, test::slurp(file).substr(0, 100));

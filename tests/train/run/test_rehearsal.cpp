@@ -1,5 +1,5 @@
-// train.worst_first: the largest micro-batch runs before the first step and leaves no trace; what
-// does not fit is said at once.
+// train.worst_first: the largest micro-batch runs before the first step without side effects; a
+// batch that does not fit is reported at once.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// A run that goes on from a checkpoint equals the run that was never stopped, bit for bit; and what
-// may not be gone on from is refused.
+// A run resumed from a checkpoint equals an uninterrupted run, bit for bit; and checkpoints that
+// cannot be resumed are refused.
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
@@ -62,7 +62,7 @@ Recipe resumable(const test::TinyRun& run, const std::string& out, const Case& c
   recipe.optim.schedule = c.schedule;
   recipe.optim.weight_decay = 0.01;
   recipe.precision.compute = c.precision;
-  recipe.precision.loss_scale.init = 1024;  // far from an overflow of its own
+  recipe.precision.loss_scale.init = 1024;  // far from an overflow itself
   recipe.precision.loss_scale.growth_interval = 2;
   recipe.train.grad_accum = 2;
   recipe.train.max_steps = 6;
@@ -157,7 +157,7 @@ TEST_F(ResumeGuards, MoreStepsMayBeAskedFor) {
   EXPECT_EQ(test::step_lines(recipe_.output_dir).size(), 5u);
 }
 
-/// With the rates that metrics.jsonl has of the two steps.
+/// Includes the rates that metrics.jsonl records for the two steps.
 TEST_F(ResumeGuards, AnEndThatMovesSaysWhatBecomesOfTheLearningRate) {
   const auto said = [&] {
     ::testing::internal::CaptureStderr();
@@ -250,7 +250,7 @@ TEST_F(ResumeGuards, ChangedDataBaseAndTokenizerAreRefused) {
 }
 
 /// Where the ids of the probe, the blocks of the fingerprint and the sizes and times of files are
-/// as they were.
+/// unchanged.
 TEST_F(ResumeGuards, AByteThatChangesIsRefusedByName) {
   const auto refuses = [&](const std::string& file, const std::string& name, auto spoil) {
     const std::string path = run_.dir().file(file), before = slurp(path);
@@ -273,7 +273,7 @@ TEST_F(ResumeGuards, AByteThatChangesIsRefusedByName) {
   refuses("model/model.safetensors", "bytes of its weights differ",
           [](std::string& bytes) { bytes[bytes.size() / 3] ^= 1; });
   refuses("images/red0.bmp", "images: stored", [](std::string& bytes) { bytes[60] ^= 1; });
-  // A letter that no row holds.
+  // A letter that occurs in no row.
   refuses("model/tokenizer.json", "tokenizer: vocabulary", [](std::string& bytes) {
     Json json = Json::parse(bytes);
     std::swap(json["model"]["vocab"]["<0xF1>"], json["model"]["vocab"]["<0xF2>"]);
@@ -350,7 +350,7 @@ TEST_F(ResumeGuards, AnotherLibraryOrProcessorIsAWarningOnly) {
   recipe.output_dir = run_.dir().file("elsewhere");
   recipe.train.max_steps = 4;
   test::copy_killed(recipe_.output_dir, recipe.output_dir, 3);
-  // A checkpoint that another processor wrote: the manifest is made again around it.
+  // A checkpoint written on another processor: the manifest is rebuilt for it.
   std::vector<std::string> warnings;
   Checkpoint checkpoint = *load_newest(recipe.output_dir + "/checkpoints", &warnings);
   checkpoint.environment["cpu"] = "another processor";

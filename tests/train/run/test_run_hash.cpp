@@ -1,4 +1,4 @@
-// The rolling hash against values that Python's hashlib gave, and over the steps of a run.
+// The rolling hash against values from Python's hashlib, and over the steps of a run.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ using namespace lft::recipe;
 using namespace lft::train;
 namespace {
 
-/// The ids of a step's samples, as its micro-batches hold them.
+/// The ids of a step's samples, in the order of its micro-batches.
 std::vector<std::string> ids_of(const std::vector<std::vector<std::string>>& ids) {
   StepSamples samples;
   for (const auto& micro : ids) {
@@ -56,7 +56,7 @@ TEST(RunHash, SeesIdsOrderAndTheLastBitOfTheLossButNotHowTheBatchIsSplit) {
   EXPECT_NE(one.run, fold_step("0000000000000001", ids_of({{"a", "b"}}), 2.0).run);
 }
 
-/// Over a skipped step too: what a file holds can be checked from the file.
+/// Over a skipped step too: the hash can be verified from the file.
 TEST(RunHash, OfARunIsFoldedStepByStep) {
   const test::TinyRun files(10);
   Recipe recipe = files.recipe("out");
@@ -79,7 +79,7 @@ TEST(RunHash, OfARunIsFoldedStepByStep) {
       EXPECT_EQ(line["event"], "step_skipped");
     } else {
       ++taken;
-      // A loss of the file has the bits of the one that was folded; the ids come from the file.
+      // A loss in the file has the bits of the hashed one; the ids come from the file.
       EXPECT_EQ(line["run_hash"],
                 sha256(hash + line["ids_hash"].get<std::string>() + bits_text(line["loss"]))
                     .substr(0, 16));

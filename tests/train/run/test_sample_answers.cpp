@@ -1,4 +1,4 @@
-// The answers that the report shows: spread over the held-out rows, before beside after.
+// The answers in the report: spread over the held-out rows, before and after training.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -26,7 +26,7 @@ TEST(SampleAnswers, ASpreadOfTheRowsAndAllOfThemCounted) {
   ASSERT_EQ(answers.shown.size(), 8u);
   for (size_t i = 0; i < answers.shown.size(); ++i) {
     EXPECT_EQ(answers.shown[i].id, "row" + std::to_string(5 * i));
-    // Nothing was trained between; alone a row's answer may end sooner, after its own reference.
+    // Nothing was trained in between; alone a row's answer may end sooner, after its own reference.
     EXPECT_TRUE(answers.shown[i].answer.starts_with(answers.shown[i].before)) << i;
     EXPECT_FALSE(answers.shown[i].before.empty()) << i;
   }

@@ -1,5 +1,5 @@
 // FP32 activations that do not fit after a recovery: blocks are recomputed, then micro-batches are
-// split, and the run goes on.
+// split, and the run continues.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -18,7 +18,7 @@ namespace {
 using test::CountingAllocator;
 
 /// A run whose third step is not finite under BF16; 12 rows in one micro-batch of long answers, so
-/// that activations are what counts.
+/// that activations dominate.
 class SpareMemory : public ::testing::Test {
  protected:
   SpareMemory() {
@@ -79,7 +79,7 @@ TEST_F(SpareMemory, RecomputesThenSplits) {
   spared = test::events(recipe("less").output_dir, "memory_spared");
   ASSERT_GE(spared.size(), 2u);
   EXPECT_EQ(spared[1]["split"], 2);
-  // Dropout masks are keyed by the part of the micro-batch: another draw, about the same loss.
+  // Dropout masks depend on the part of the micro-batch: different masks, about the same loss.
   const std::vector<Json> whole = test::step_lines(recipe("plain").output_dir),
                           parts = test::step_lines(recipe("less").output_dir);
   ASSERT_EQ(whole.size(), parts.size());

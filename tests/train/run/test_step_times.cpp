@@ -1,5 +1,5 @@
-// What a step took, without the evaluations and checkpoints before it, which have fields of their
-// own.
+// The time of a step, without the evaluations and checkpoints before it, which have separate
+// fields.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Whole runs of a tiny model: products, repeatability, what is refused before anything is loaded.
+// Whole runs of a tiny model: output files, repeatability, errors before anything is loaded.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -58,7 +58,7 @@ TEST(Trainer, KeepsWhatItHasWhereASampleCannotBeRead) {
   EXPECT_EQ(checkpoint::load_checkpoint(recipe.output_dir + "/checkpoints/step-5").step, 5);
   EXPECT_NE(slurp(recipe.output_dir + "/report.html").find("stopped"), std::string::npos);
   EXPECT_NO_THROW(AdapterDir::open(recipe.output_dir + "/adapter"));
-  // The way on that the error names.
+  // The remedy that the error names.
   Recipe on = recipe;
   on.output_dir = run.dir().file("on");
   on.lora.init_from = recipe.output_dir + "/checkpoints/step-5";
@@ -75,7 +75,7 @@ TEST(Trainer, WritesEveryFileOfARunAndLearns) {
   Recipe recipe = run.recipe("out");
   recipe.train.max_steps = 30;
   recipe.train.eval_every_steps = 10;
-  recipe.log.every_steps = 7;  // of printed lines; the metrics have every step
+  recipe.log.every_steps = 7;  // printed lines only; the metrics contain every step
   ASSERT_EQ(train::train(recipe), 0);
   for (const char* file :
        {"recipe.resolved.yaml", "environment.json", "metrics.jsonl", "report.html",
@@ -101,7 +101,7 @@ TEST(Trainer, WritesEveryFileOfARunAndLearns) {
       dump_recipe(recipe));
 }
 
-/// Headers are whole, pixels are missing: only a step finds them.
+/// Headers are complete, pixels are missing: only a step detects them.
 TEST(Trainer, LeavesOutNoMoreBadSamplesThanMaxBad) {
   const test::TinyRun run;
   nlohmann::json rows = nlohmann::json::parse(slurp(run.dir().file("rows.json")));
@@ -112,7 +112,7 @@ TEST(Trainer, LeavesOutNoMoreBadSamplesThanMaxBad) {
   enough.data.eval.clear();
   enough.data.on_bad_sample = "skip";
   enough.data.max_bad = 2;
-  enough.train.max_steps = 7;  // each is met twice
+  enough.train.max_steps = 7;  // each is used twice
   EXPECT_EQ(train::train(enough), 0);
   EXPECT_GE(test::events(enough.output_dir, "sample_skipped").size(), 4u);
   Recipe few = enough;
@@ -184,11 +184,11 @@ TEST(Trainer, AnAdapterToStartFromGivesTheTemplate) {
   EXPECT_NE(open_inputs(second).recipe.data.chat_template, "plain");
   second.lora.init_from = first.output_dir + "/adapter";
   EXPECT_EQ(open_inputs(second).recipe.data.chat_template, "plain");
-  second.data.chat_template = "llava-v1";  // what the recipe names counts
+  second.data.chat_template = "llava-v1";  // the recipe's value is used
   EXPECT_EQ(open_inputs(second).recipe.data.chat_template, "llava-v1");
 }
 
-/// lft generate refuses both, too.
+/// lft generate refuses both too.
 TEST(Trainer, AnAdapterOfAnotherBaseOrTokenizerIsNoStart) {
   const test::TinyRun run, stranger;
   ASSERT_EQ(train::train(run.recipe("first")), 0);
@@ -197,7 +197,7 @@ TEST(Trainer, AnAdapterOfAnotherBaseOrTokenizerIsNoStart) {
   EXPECT_NO_THROW(open_inputs(second));
 
   auto moved = checkpoint::read_tensor_file(run.model() + "/model.safetensors");
-  moved.begin()->second = moved.begin()->second + 0.5;  // of the same shapes
+  moved.begin()->second = moved.begin()->second + 0.5;  // same shapes, other values
   write_tensors(stranger.model() + "/model.safetensors", moved);
   Recipe other = second;
   other.model.path = stranger.model();

@@ -1,4 +1,4 @@
-// Which row of a step that is not finite is at fault, and at which token: through whole runs, whose
+// The row and token that cause a non-finite step: through whole runs, whose
 // incidents name it.
 #include <gtest/gtest.h>
 
@@ -20,10 +20,10 @@ using namespace lft::recipe;
 using namespace lft::train;
 namespace {
 
-constexpr int64_t kByteToken = 3;  // of byte 0 (tiny_run.h)
+constexpr int64_t kByteToken = 3;  // token of byte 0 (tiny_run.h)
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-/// A run whose row `row` asks "What?" and then a letter that no other row holds.
+/// A run whose row `row` contains "What?" and then a letter that occurs in no other row.
 void ask_letter(const test::TinyRun& run, size_t row, char letter) {
   Json rows = Json::parse(test::slurp(run.dir().file("rows.json")));
   rows[row]["conversations"][0]["value"] = std::string("<image>\nWhat") + letter + "?";
@@ -66,8 +66,8 @@ TEST_P(Layouts, OneRowsTokenIsNamedInTheIncidentTheErrorAndTheMetrics) {
       std::ranges::find(sample.input_ids, kByteToken + 'Z') - sample.input_ids.begin();
   ASSERT_LT(position, static_cast<int64_t>(sample.input_ids.size()));
   const std::string culprit = "row7, position " + std::to_string(position);
-  // The proof meets the row, too, where the first batch holds it: it looks at the first steps'
-  // rows.
+  // The trainability check meets the row too if the first batch contains it: it uses the first
+  // steps' rows.
   EXPECT_LFT_ERROR(ErrorKind::kNumeric, culprit, train::train(recipe));
   const Json incident = incident_of(recipe);
   EXPECT_EQ(incident["culprit"], culprit);
@@ -131,7 +131,7 @@ TEST(BadRows, AGradientThatOverflowsNamesTheTokenWhoseLossItIsOf) {
   for (const lora::Trainable& each : made.model.trainables)
     passes.parameters.push_back({each.name, each.tensor});
   EXPECT_TRUE(find_bad_rows(made.model.model, samples, {0}, passes).rows.empty());
-  passes.loss_scale = 3e38;  // every token's gradient leaves FP32
+  passes.loss_scale = 3e38;  // every token's gradient overflows FP32
   const BadRows bad = find_bad_rows(made.model.model, samples, {0}, passes);
   ASSERT_EQ(bad.rows.size(), samples.micro[0].size());
   for (const BadRow& row : bad.rows) {

@@ -8,7 +8,7 @@ namespace lft::gradient_tree_test {
 using namespace lft::train;
 namespace {
 
-/// Added on one thread in the tree's order; an undefined part counts as zeros.
+/// Summed on one thread in the tree's order; an undefined part counts as zeros.
 at::Tensor tree_sum(const std::vector<at::Tensor>& parts, Range range) {
   if (range.size() == 1) return parts[static_cast<size_t>(range.begin)].clone();
   const int64_t middle = middle_of(range);
@@ -22,7 +22,7 @@ TEST(GradientTree, HasTheBitsOfTheTreeWhateverIsLeftOut) {
     for (int64_t left_out = 0; left_out < (1 << count); ++left_out) {
       std::vector<at::Tensor> parts;
       const at::Tensor flat = at::zeros({kSize});
-      const int64_t first = 100;  // of a share that others come before
+      const int64_t first = 100;  // first part of a share that follows others
       GradientTree tree(flat, {first, first + count});
       for (int64_t i = 0; i < count; ++i) {
         const bool runs = (left_out >> i & 1) == 0;

@@ -1,5 +1,5 @@
-// Passes at fixed shapes: what a CUDA graph would launch computes what the plain pass computes.
-// (That a graph launches the same is for a machine with a GPU: tests/gpu.)
+// Passes at fixed shapes: the work of a CUDA graph equals the plain pass.
+// (tests/gpu checks on a GPU that a graph launches the same.)
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -37,7 +37,7 @@ Recipe packed_recipe(const test::TinyRun& run, double dropout, bool projector) {
 
 struct Trained {
   std::vector<double> losses;
-  std::vector<SourceLoss> sources;  // of all steps
+  std::vector<SourceLoss> sources;  // over all steps
   std::vector<at::Tensor> weights;
   std::vector<std::string> notes;
 };
@@ -49,7 +49,7 @@ StepSamples filled_up(StepSamples samples, int64_t fill_up) {
   return samples;
 }
 
-/// Six steps, with or without the fixed shapes; a CPU has no graphs but in `arena`.
+/// Six steps, with or without the fixed shapes; a CPU has graphs only in `arena`.
 Trained train_steps(const Recipe& recipe, bool fixed, at::ScalarType compute = at::kFloat,
                     std::unique_ptr<GraphArena> arena = nullptr) {
   lft::train::Run run = make_run(open_inputs(recipe));
@@ -78,7 +78,7 @@ Trained train_steps(const Recipe& recipe, bool fixed, at::ScalarType compute = a
     trained.weights.push_back(slot.param.tensor.detach().clone());
   if (passes) {
     trained.notes = passes->graphs().take_notes();
-    EXPECT_TRUE(has_graphs || trained.notes.empty());  // a CPU has no graphs to speak of
+    EXPECT_TRUE(has_graphs || trained.notes.empty());  // a CPU has no real graphs
   }
   return trained;
 }
@@ -92,8 +92,8 @@ double relative_difference(const std::vector<at::Tensor>& a, const std::vector<a
   return std::sqrt(difference / size);
 }
 
-/// Bounds as in test_packing.cpp: float32 sums in another order. With dropout: the padding lies
-/// after the samples, so their masks stay.
+/// Bounds as in test_packing.cpp: float32 sums in another order. With dropout: the padding is
+/// after the samples, so their masks are unchanged.
 TEST(GraphPasses, TrainLikeThePlainPass) {
   for (const double dropout : {0.0, 0.25}) {
     for (const bool projector : {false, true}) {
@@ -125,7 +125,7 @@ TEST(GraphPasses, TellTheLossesOfSourcesApartLikeThePlainPass) {
   for (size_t i = 0; i < want.sources.size(); ++i) {
     EXPECT_EQ(got.sources[i].source, want.sources[i].source) << i;
     EXPECT_EQ(got.sources[i].supervised, want.sources[i].supervised) << i;
-    // As for the whole loss, of the last step.
+    // Same as for the whole loss, of the last step.
     EXPECT_NEAR(got.sources[i].loss, want.sources[i].loss,
                 2e-5 * want.sources[i].loss * static_cast<double>(want.losses.size()))
         << i;
@@ -156,14 +156,14 @@ TEST(GraphPasses, TrainLikeThePlainPassUnderALossScale) {
     EXPECT_NEAR(got.losses[i], want.losses[i], 0x1p-9 * want.losses[i]) << i;  // FP16: 2^-11
 }
 
-/// Over every graph of every shape: gradients that are added up, dropout, and embeddings that a
-/// projector after them is trained by.
+/// Over every graph of every shape: accumulated gradients, dropout, and embeddings through which a
+/// projector after them is trained.
 TEST(GraphPasses, AreTheSameBitsWhereMemoryRunsOutOverAGraph) {
   const test::CountingAllocator counting;
   for (const bool projector : {false, true}) {
     const test::TinyRun tiny;
     Recipe recipe = packed_recipe(tiny, 0.25, projector);
-    recipe.data.workers = 0;  // they would meet the memory that is not there
+    recipe.data.workers = 0;  // workers would run out of memory
     const Trained want = train_steps(recipe, /*fixed=*/true);
     using test::Stage;
     for (const Stage stage : {Stage::kCopiesBefore, Stage::kPass, Stage::kCopiesAfter,
@@ -192,7 +192,7 @@ TEST(GraphPasses, AreTheSameBitsWhenRunAgain) {
   for (size_t i = 0; i < a.weights.size(); ++i) EXPECT_TRUE(a.weights[i].equal(b.weights[i])) << i;
 }
 
-/// After a recovery the plain pass runs: passes that throw when they are used would show it.
+/// After a recovery the plain pass runs: passes that throw when used would show it.
 TEST(GraphPasses, ARecoveredRunDoesWithout) {
   const test::TinyRun tiny;
   const Recipe recipe = packed_recipe(tiny, 0, false);
@@ -248,7 +248,7 @@ TEST(FilledTokens, AreFewEnoughAndNeverTooFew) {
     }
     EXPECT_LE(sizes.size(), 32u) << most;
   }
-  EXPECT_EQ(filled_tokens(17216, 17216), 17216);  // a full micro-batch wastes nothing
+  EXPECT_EQ(filled_tokens(17216, 17216), 17216);  // a full micro-batch has no padding
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The objective of a step: supervised fine-tuning is the default, and an objective over pairs of
-// rows needs nothing else of the step than its terms and its normaliser.
+// rows needs only its terms and its normaliser from the step.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ using namespace lft::test;
 namespace {
 
 /// Rows 2i and 2i + 1 are a chosen and a rejected answer: -log sigmoid(beta (s_chosen -
-/// s_rejected)) of the answers' summed log-probabilities, as DPO (Rafailov et al. 2023) without a
+/// s_rejected)) of the answers' summed log-probabilities, like DPO (Rafailov et al. 2023) without a
 /// reference model.
 class PairLogistic : public objective::Objective {
  public:
@@ -67,7 +67,7 @@ TEST(SupervisedNll, IsMinusTheSumOverTheTokensOfTheGlobalBatch) {
 
 TEST_F(ObjectiveOfPairs, LossAndGradientsAreThoseOfTheFormula) {
   build();
-  // The formula on one row after the other, differentiated by autograd.
+  // The formula on one row at a time, differentiated by autograd.
   std::vector<at::Tensor> sums;
   for (const Sample& row : rows())
     sums.push_back(-test::loss_sum(model, collate({row}, layout->encode, at::kCPU)));

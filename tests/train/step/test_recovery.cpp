@@ -1,5 +1,5 @@
-// The one-shot FP32 recovery through whole runs: what it leaves untouched, what it changes for
-// good, and what it writes down.
+// The one-shot FP32 recovery through whole runs: what it preserves, what it changes
+// permanently, and what it records.
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
@@ -131,7 +131,7 @@ TEST(Recovery, AnFp16OverflowIsSkippedAndHalvesTheScale) {
   EXPECT_EQ(steps[3]["loss_scale"], 65536);
   EXPECT_EQ(steps[4]["loss_scale"], 32768);
   EXPECT_TRUE(events(recipe.output_dir, "fp32_recovery").empty());
-  // The schedule stays: step 6 has the rate that step 5 would have had.
+  // The schedule is unchanged: step 6 has the rate that step 5 would have had.
   const Recipe whole = low_precision(run, "whole", "fp16");
   ASSERT_EQ(train::train(whole), 0);
   EXPECT_EQ(steps[4]["lr"], step_lines(whole.output_dir)[4]["lr"]);
@@ -194,20 +194,20 @@ TEST(Recovery, TheIncidentSaysWhatHappenedToWhichSamples) {
   EXPECT_EQ(incident["last_good"]["rows"], 8);
   EXPECT_FALSE(incident["differences"].empty());
   EXPECT_GT(incident["batch"]["pixel_max"].get<double>(), 100);
-  // The gradient was spoilt from outside: a replay finds nothing wrong with the batch.
+  // The gradient was corrupted from outside: a replay finds nothing wrong with the batch.
   for (const Json& micro : incident["replay"]) {
     EXPECT_TRUE(micro["finite"].get<bool>());
     EXPECT_NEAR(micro["loss"].get<double>(), micro["fp32_loss"].get<double>(),
                 0.02 * micro["fp32_loss"].get<double>());
   }
   EXPECT_FALSE(slurp(dir + "/recipe.yaml").empty());
-  // The weights the step started from are those of the checkpoint before it.
+  // The weights at the start of the step are those of the checkpoint before it.
   EXPECT_EQ(slurp(dir + "/trainables.safetensors"),
             slurp(recipe.output_dir + "/checkpoints/step-3/trainables.safetensors"));
 }
 
-/// up_proj of the first layer 2^20 times larger and down_proj as much smaller: the same function in
-/// FP32, beyond 65,504 in FP16.
+/// up_proj of the first layer 2^20 times larger and down_proj smaller by that factor: the same
+/// function in FP32, beyond 65,504 in FP16.
 void overflow_fp16(test::StoredTensors& tensors) {
   const auto scale = [&](const std::string& part, float factor) {
     for (auto& [name, tensor] : tensors) {

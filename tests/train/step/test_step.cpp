@@ -1,5 +1,5 @@
-// One optimizer step on a tiny random LLaVA: what it normalises by, what it moves and what it
-// leaves.
+// One optimizer step on a tiny random LLaVA: its normaliser, what it changes and what it
+// leaves unchanged.
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -201,14 +201,14 @@ TEST_F(Step, TheLossScaleIsNotSeenInWhatIsLearned) {
   const StepOutcome plain = take({{sample(1, 9, 3)}, {sample(4, 7, 2)}});
   const std::vector<at::Tensor> expected = everything();
   build();
-  scaler = LossScaler({.scale = 4096});  // a power of two: every bit survives in float32
+  scaler = LossScaler({.scale = 4096});  // a power of two: every bit is preserved in float32
   const StepOutcome scaled = take({{sample(1, 9, 3)}, {sample(4, 7, 2)}});
   EXPECT_EQ(scaled.loss, plain.loss);
   EXPECT_EQ(scaled.stats.norm, plain.stats.norm);
   expect_bits(expected, everything());
 }
 
-/// Samples of the tests' own, in the order of their numbers.
+/// Samples of the tests, in the order of their numbers.
 class Rows : public Dataset {
  public:
   Rows(std::vector<Sample> samples, int64_t bad) : samples_(std::move(samples)), bad_(bad) {}
@@ -229,8 +229,8 @@ class Rows : public Dataset {
   int64_t bad_;
 };
 
-/// The hook runs when the update is launched and before the host knows what came of it; what it
-/// fetches is what the step would have been given, and its first micro-batch is used.
+/// The hook runs when the update is launched and before the host has its result; the samples that
+/// it fetches are those the step would have received, and its first micro-batch is used.
 TEST_F(Step, SamplesFetchedWhileTheDeviceWorksChangeNothing) {
   std::vector<Sample> samples;
   for (uint64_t i = 0; i < 14; ++i)
@@ -265,7 +265,7 @@ TEST_F(Step, SamplesFetchedWhileTheDeviceWorksChangeNothing) {
         }
       }
       EXPECT_EQ(fetched, fetches ? 5 : 0);
-      EXPECT_EQ(state.step, 5);  // what was fetched for the sixth is not consumed
+      EXPECT_EQ(state.step, 5);  // samples fetched for the sixth are not consumed
       ends.push_back(everything());
     }
     EXPECT_EQ(losses[0], losses[1]);
@@ -273,7 +273,7 @@ TEST_F(Step, SamplesFetchedWhileTheDeviceWorksChangeNothing) {
   }
 }
 
-/// A bad row is the error of the step that needs it, not of the one before.
+/// A bad row is an error of the step that needs it, not of the one before.
 TEST_F(Step, ABadSampleFetchedAheadIsTheErrorOfItsOwnStep) {
   build();
   std::vector<Sample> samples;

@@ -1,4 +1,4 @@
-// Declarations for LibTorch's ProcessGroupGloo.hpp, which includes Gloo's headers though its wheel
-// lacks them. Types are named here and nothing of them is made: what LibTorch compiled serves.
+// Declarations for LibTorch's ProcessGroupGloo.hpp, which includes Gloo headers that the wheel
+// lacks. Types are only declared here, never instantiated: LibTorch's compiled code is used.
 #pragma once
 #include <gloo/transport/device.h>

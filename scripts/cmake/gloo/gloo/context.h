@@ -6,7 +6,7 @@ namespace gloo {
 
 class Context {
  public:
-  void setTimeout(std::chrono::milliseconds timeout);  // called by LibTorch's own code alone
+  void setTimeout(std::chrono::milliseconds timeout);  // called only by LibTorch's own code
 };
 
 }  // namespace gloo

@@ -1,2 +1,2 @@
-// Nothing of it is named by ProcessGroupGloo.hpp. See algorithm.h.
+// ProcessGroupGloo.hpp uses nothing from it. See algorithm.h.
 #pragma once

@@ -1,5 +1,5 @@
-// See algorithm.h. The functions that LibTorch's GlooStore overrides; that class is never made by
-// lft, so that this table of functions need not be the library's.
+// See algorithm.h. The functions that LibTorch's GlooStore overrides; lft never constructs that
+// class, so the vtable need not match the library's.
 #pragma once
 #include <chrono>
 #include <string>
