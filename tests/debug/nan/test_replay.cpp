@@ -258,11 +258,11 @@ TEST(Replay, WhatHasChangedSinceIsSaidBeforeAnythingElseIsBlamed) {
     return ::testing::internal::GetCapturedStdout() + said;
   };
   test::change_model(overflowed.run, [](test::StoredTensors&) {});  // restored
-  const std::string mended = replayed();
+  const std::string fixed = replayed();
   for (const char* piece : {"not what the incident saw: base, every byte: stored ",
                             "the replay is finite over inputs that have changed since"})
-    EXPECT_NE(mended.find(piece), std::string::npos) << piece << " is not in\n" << mended;
-  EXPECT_EQ(mended.find("memory, device"), std::string::npos) << mended;
+    EXPECT_NE(fixed.find(piece), std::string::npos) << piece << " is not in\n" << fixed;
+  EXPECT_EQ(fixed.find("memory, device"), std::string::npos) << fixed;
   // An incident without this record is replayed as before.
   Json json = Json::parse(test::slurp(overflowed.incident + "/incident.json"));
   json.erase("identity");
