@@ -154,8 +154,8 @@ TEST_F(PreviewTest, SaysWhatTheLimitCuts) {
   const std::string shown =
       text(alone("abcd", "efgh"));  // <s>, mark, abcd, efgh: </s> is the eleventh
   EXPECT_TRUE(contains(shown,
-                       "tokens   10, 0 of them image positions, 4 supervised (40.0%); 1 more lie "
-                       "behind data.max_tokens = 10"))
+                       "tokens   10, 0 of them image positions, 4 supervised (40.0%); 1 more "
+                       "beyond data.max_tokens = 10"))
       << shown;
   EXPECT_TRUE(contains(shown, ", 1 of them supervised\n")) << shown;
   EXPECT_TRUE(contains(shown, "\n<s>abcd[[efgh]]\n")) << shown;
