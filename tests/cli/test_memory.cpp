@@ -91,11 +91,13 @@ TEST_F(MemoryCli, EvalAndCheckSayItToo) {
   rows.erase(rows.begin() + 8, rows.end());
   run_.dir().write("few.json", rows.dump());
   for (const std::string& command : commands) {
-    const int64_t step = 16 << 10;
-    int64_t enough = 256 << 10;
+    const int64_t step = 4 << 10;
+    int64_t too_little = 0, enough = 16 << 20;
+    while (enough - too_little > step) {  // what the program itself needs
+      const int64_t middle = (too_little + enough) / 2;
+      (limited("--version", middle).code == 0 ? enough : too_little) = middle;
+    }
     int ran_out = 0;
-    while (limited("--version", enough).code != 0)
-      ASSERT_LT(enough += step, 16 << 20);  // the program itself
     for (Ran ran = limited(command, enough); ran.code != 0;
          ran = limited(command, enough += step)) {
       ASSERT_LT(enough, 16 << 20) << ran.err;

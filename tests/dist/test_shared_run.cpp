@@ -194,7 +194,7 @@ TEST(SharedRuns, ANumberOfProcessesThatChangesOverResumptionsChangesNoBit) {
   }
   EXPECT_EQ(run_bytes(recipe.output_dir, 8), run_bytes(one.output_dir, 8));
   EXPECT_EQ(events(recipe.output_dir, "eval"), events(one.output_dir, "eval"));
-  EXPECT_NE(said_by(recipe, 0).find("saved by 4 processes, 1 goes on"), std::string::npos);
+  EXPECT_NE(said_by(recipe, 0).find("saved by 4 processes, 1 continues"), std::string::npos);
 }
 
 /// During the run and after the last step; only one process receives the signal.
