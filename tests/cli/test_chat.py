@@ -167,7 +167,7 @@ def test_a_slip_ends_no_chat(model, tmp_path):
         ("/image " + str(tmp_path / "no.png"), "no such file"),
         ("/imge", "no such command"),
         ("/image", "/image needs a file"),
-        ("/help", "/clear       begins the conversation anew"),
+        ("/help", "/clear       starts a new conversation"),
         ("<image> <image> Which?", "2 marks, 0 images"),
     ]:
         chat.type(typed + "\r")
