@@ -173,7 +173,7 @@ Summary summarize(family::Model& model, const family::Batch& batch, bool loss,
     table.count_products(products.by_module());
   }
   const std::vector<std::string> unused =
-      model->config.family->layout(model->config).unused_modules;
+      model->config.family->vision(model->config).unused_modules;
   Summary summary;
   for (const Parameter& parameter : parameters) {
     table.count(parameter, unused);

@@ -48,7 +48,7 @@ std::vector<std::string> missing_layers(const AdapterDir& dir, const std::string
   const PeftTargets targets(rule, config_file);
   family::Model shapes =
       family.build(config, at::kFloat, at::Device(at::kMeta), ops::BaseStorage::kDense);
-  const std::vector<std::string> unused = family.layout(config).unused_modules;
+  const std::vector<std::string> unused = family.vision(config).unused_modules;
   const auto is_unused = [&](const std::string& module) {
     return std::ranges::any_of(unused, [&](const std::string& each) {
       return module == each || module.starts_with(each + ".");

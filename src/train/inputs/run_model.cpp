@@ -52,12 +52,12 @@ std::string millions(int64_t count) {
 
 Learnable never_learning(const family::ModelConfig& config,
                          const std::vector<lora::Trainable>& trainables) {
-  const std::vector<std::string> unused = config.family->layout(config).unused_modules;
+  const std::vector<std::string> unused = config.family->vision(config).unused_modules;
   const auto is_unused = [&](const std::string& name) {
     return std::ranges::any_of(
         unused, [&](const std::string& module) { return name.starts_with(module + "."); });
   };
-  const std::string reason = config.family->layout(config).unused_reason;
+  const std::string reason = config.family->vision(config).unused_reason;
   Learnable result;
   std::vector<lora::Trainable> left_out;
   for (const lora::Trainable& trainable : trainables) {

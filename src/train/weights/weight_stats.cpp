@@ -128,7 +128,7 @@ TensorStats tensor_stats(const hf::ModelDir& dir, const std::string& name, int64
 }
 
 StatsByName used_tensor_stats(const hf::ModelDir& dir, int64_t most_elements) {
-  const std::vector<std::string> unused = dir.config.family->layout(dir.config).unused_modules;
+  const std::vector<std::string> unused = dir.config.family->vision(dir.config).unused_modules;
   StatsByName stats;
   for (const auto& [name, place] : dir.tensors) {
     if (!is_below(name, unused)) stats.emplace(name, tensor_stats(dir, name, most_elements));
