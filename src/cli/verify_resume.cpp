@@ -44,7 +44,7 @@ void add_debug_part(Command& debug) {
   auto options = std::make_shared<Options>();
   Command command = debug.hidden_subcommand("part", "train a recipe up to a step");
   command.option("recipe", options->recipe).required();
-  command.option("--stop-behind", options->stop_after_step).required().positive();
+  command.option("--stop-after", options->stop_after_step).required().positive();
   command.option("--out", options->out).required();
   command.flag("--resume", options->resume);
   command.run([options] {

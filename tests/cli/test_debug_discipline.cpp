@@ -91,7 +91,7 @@ TEST_F(DebugDiscipline, Bare) {
   EXPECT_FALSE(fs::exists(out()));
   expect(run_lft("debug bare " + recipe_ + " --steps 12 --set optim.clip_grad_norm=1e-14"), 5,
          {"FAILS", "\nfound      clipping",
-          "error: a part of the run brings a failure: clipping\n  where: optim.clip_grad_norm ",
+          "error: a part of the run causes a failure: clipping\n  where: optim.clip_grad_norm ",
           "\n  next: give these settings"});
 }
 

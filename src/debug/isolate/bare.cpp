@@ -376,7 +376,7 @@ ErrorInfo bare_error(const BareReport& report) {
   }
   const bool core = !report.trials.front().fault.empty();
   return {.what = core ? "the core of the run fails by itself"
-                       : "a part of the run brings a failure: " + join(report.causes()),
+                       : "a part of the run causes a failure: " + join(report.causes()),
           .where = join(settings),
           .found = join(faults, "; "),
           .expected = "finite steps, trained modules that move and a loss that falls",

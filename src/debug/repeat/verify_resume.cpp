@@ -29,7 +29,7 @@ PartEnd run_apart(const RunPart& part, const ScratchDir& scratch) {
                     out = scratch.file(part.name + ".json");
   io::write_file_atomic(recipe, recipe::dump_recipe(part.recipe));
   std::vector<std::string> arguments = {
-      "debug", "part", recipe, "--stop-behind", std::to_string(part.stop_after_step), "--out", out};
+      "debug", "part", recipe, "--stop-after", std::to_string(part.stop_after_step), "--out", out};
   if (part.resume) arguments.push_back("--resume");
   const int code = run_self(arguments, scratch.file(part.name));
   return code == 0 ? parse_part(io::read_json_file(out), out)
