@@ -16,6 +16,7 @@
 #include "src/data/encode.h"
 #include "src/data/rows/row_images.h"
 #include "src/debug/data/validate_texts.h"
+#include "src/io/decode/image_decode.h"
 #include "src/io/files.h"
 
 namespace lft::debug {
