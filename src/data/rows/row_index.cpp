@@ -213,7 +213,7 @@ void RowIndex::save(const std::string& path) const {
   io::Json bad = io::Json::array();
   for (const auto& [index, error] : bad_)
     bad.push_back(io::Json::array({index, stored_error(error)}));
-  const std::string text = bad.dump(-1, ' ', false, io::Json::error_handler_t::replace);
+  const std::string text = io::json_text(bad);
   kept.set("bad", std::vector<uint8_t>(text.begin(), text.end()));
   kept.save(path);
 }
