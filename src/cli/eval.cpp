@@ -87,6 +87,8 @@ void fill_from_recipe(EvalCommand& command) {
   train::apply_data_rules(recipe, rules);
   command.infer.image_limits = rules.image_limits;
   command.infer.count_unknown = rules.count_unknown;
+  command.infer.count_marks = rules.count_marks;
+  command.infer.columns = rules.columns;
 }
 
 io::Json record_line(const infer::EvalRecord& record, infer::Metric metric) {
