@@ -134,7 +134,8 @@ TEST(Rows, FormatNames) {
       {R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})",
        "format OpenAI messages"},
       {R"({"prompt":"Q","completion":"A"})", "rows of prompt, completion"},
-      {R"({"prompt":[{"role":"user","content":"Q"}],"completion":[{"role":"assistant","content":"A"}]})",
+      {R"({"prompt":[{"role":"user","content":"Q"}],)"
+       R"("completion":[{"role":"assistant","content":"A"}]})",
        "format TRL prompt and completion"}};
   for (const auto& [row, format] : formats) {
     RowKeys keys;
