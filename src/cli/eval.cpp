@@ -201,7 +201,7 @@ void add_eval(Command& app) {
       .one_each();
   add_infer_options(command, options->infer);
   command.option("--data", options->data,
-                 "data file (JSON, JSONL, tar, Parquet, Arrow) or prepared directory");
+                 "data file (JSON, JSONL, CSV, tar, Parquet, Arrow) or prepared directory");
   command.option("--image-root", options->image_root, "directory of the images");
   command.option("--out", options->out, "file for the answers, one JSON line for each sample");
   command.option("--metric", options->metric,

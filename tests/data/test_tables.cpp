@@ -2,6 +2,8 @@
 // are those of the same JSON lines.
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "data/fixtures.h"
 #include "src/data/rows/row_index.h"
 #include "src/data/rows/row_reader.h"
@@ -168,6 +170,36 @@ TEST(Tables, BadRowsAreLeftOutAndTheOthersKeepTheirPlaces) {
   EXPECT_EQ(again.bad().size(), 2U);
   EXPECT_EQ(again.row(4).where, path + ":7");
   EXPECT_EQ(again.row(2).turns()[0].answer, "B\nC");
+}
+
+/// Any bytes are rows, bad rows or a bad file, and a row that is found by its index is the same.
+TEST(Tables, AnyBytesAreReadOrRefused) {
+  const TempDir dir;
+  std::mt19937 random(7);  // NOLINT: the same files in each run
+  const std::string head = "question,answer,image\n",
+                    body = "\"a \"\"b\"\"\",\"c\nd\",e.png\r\nf,g,\n\n\"h,i\",j,\n";
+  const std::string bytes("\",\n\r\t\0\xff\\ax;{", 12);
+  int good = 0, bad = 0, refused = 0;
+  for (int i = 0; i < 400; ++i) {
+    std::string text = i % 4 == 0 ? head + body + body : body + body;
+    for (int change = 0; change < 1 + i % 3; ++change)
+      text[random() % text.size()] = bytes[random() % bytes.size()];
+    const std::string path = dir.write("d.csv", i % 4 == 0 ? text : head + text);
+    try {
+      const RowIndex index(path, {.keep_bad = true, .count_unknown = true}, {}, {});
+      for (int64_t row = 0; row < index.size(); ++row) {
+        const bool is_bad = index.bad().contains(row);
+        EXPECT_EQ(index.row(row).messages().empty(), is_bad);
+        ++(is_bad ? bad : good);
+      }
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kInput) << error.what();
+      ++refused;
+    }
+  }
+  EXPECT_GT(good, 400);
+  EXPECT_GT(bad, 40);
+  EXPECT_GT(refused, 20);
 }
 
 }  // namespace
