@@ -55,6 +55,8 @@ TEST(DataFiles, AnImageFolderNamesItsImagesInFileName) {
   EXPECT_EQ(row.turns()[0].question, "<image>\n");
   EXPECT_EQ(row.turns()[0].answer, "A cat.");
   EXPECT_EQ(rows->image_paths(0), Names{dir.file(jpg)});
+  options.columns.names = {{"question", "q"}};  // of another source of the recipe
+  EXPECT_EQ(open_dataset(dir.file("folder"), "", tokenizer, options)->size(), 1);
   dir.write("splits/train/metadata.jsonl", kRow);
   dir.write("splits/test/metadata.jsonl", kRow);
   EXPECT_LFT_ERROR(ErrorKind::kInput, "splits/test", names(dir, "/splits"));
@@ -118,8 +120,8 @@ TEST_F(DatasetInfo, NamesFilesColumnsAndTags) {
     EXPECT_EQ(open(name)->image_paths(0), Names{dir_.file("p/a.png")});
     EXPECT_EQ(open(name, "/other")->image_paths(0), Names{"/other/p/a.png"});
   }
-  options_.columns.names = {{"answer", "pics"}};  // the recipe's names replace those of the file
-  EXPECT_NE(turn("own").find("p/a.png"), std::string::npos);
+  options_.columns.names = {{"answer", "input"}};  // the recipe's names replace those of the file
+  EXPECT_EQ(turn("own"), "<image>Q|not used");
 }
 
 TEST_F(DatasetInfo, WhatIsNotReadIsRefusedByName) {

@@ -29,7 +29,9 @@ std::vector<std::string> rename(Value& row, const ColumnRules& rules) {
   std::vector<std::string> replaced;
   Value moved = Value::object();
   const auto replace = [&](const std::string& name) {
-    if (row.contains(name) && !is_a_column(rules, name)) replaced.push_back(name);
+    if (!row.contains(name) || is_a_column(rules, name)) return;
+    if (!row[name].empty() && row[name] != "") replaced.push_back(name);
+    row.erase(name);
   };
   for (const auto& [role, column] : rules.names) {
     const bool is = !column.empty() && row.contains(column);
@@ -37,7 +39,6 @@ std::vector<std::string> rename(Value& row, const ColumnRules& rules) {
     if (is || column.empty()) replace(role);
     if (is && role == kMessages) replace(kConversations);
   }
-  for (const std::string& name : replaced) row.erase(name);
   for (const auto& [role, column] : rules.names) row.erase(column);
   row.update(moved);
   return replaced;
@@ -83,10 +84,13 @@ void read_list_text(io::Json& value, const std::string& where) {
 
 }  // namespace
 
-ColumnRules combined(ColumnRules rules, const ColumnRules& over) {
-  for (const auto& [role, column] : over.names) rules.names[role] = column;
-  for (const auto& [tag, word] : over.tags) rules.tags[tag] = word;
-  return rules;
+ColumnRules combined(ColumnRules of_file, const ColumnRules& of_recipe) {
+  for (const auto& [role, column] : of_file.names) of_file.of_file.insert(role);
+  for (const auto& [role, column] : of_recipe.names) {
+    of_file.names[role] = column;
+    of_file.of_file.erase(role);
+  }
+  return of_file;
 }
 
 io::Json to_json(const ColumnRules& rules) {

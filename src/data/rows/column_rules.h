@@ -1,6 +1,7 @@
 // Names of columns and messages in a data file that uses other names than lft.
 #pragma once
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,11 +15,12 @@ struct ColumnRules {
   std::map<std::string, std::string> names = {};
   /// LLaMA-Factory's role_tag, content_tag, user_tag, assistant_tag and system_tag; empty: none.
   std::map<std::string, std::string> tags = {};
+  std::set<std::string> of_file = {};  // the names that the recipe does not map
   bool operator==(const ColumnRules&) const = default;
 };
 
-/// The rules of a file, with those of `over` in place of its own.
-ColumnRules combined(ColumnRules rules, const ColumnRules& over);
+/// The rules of a file, with those of the recipe in place of its own.
+ColumnRules combined(ColumnRules of_file, const ColumnRules& of_recipe);
 
 io::Json to_json(const ColumnRules& rules);
 

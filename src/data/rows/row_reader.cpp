@@ -125,12 +125,17 @@ void FileFormat::add(const RowKeys& row, const std::string& where) {
 }
 
 void FileFormat::check_columns(const ColumnRules& rules, const std::string& path) const {
-  if (keys.mapped.empty()) return;
+  std::vector<std::string> missing;
+  bool any = false;
   for (const auto& [role, column] : rules.names) {
-    if (column.empty() || keys.mapped.contains(column)) continue;
-    refuse(ErrorKind::kInput, "data.columns names a column that no row has", path,
-           role + ": " + quote_text(column, 60), {}, "write the name as the file does");
+    if (rules.of_file.contains(role)) continue;
+    const bool is = keys.mapped.contains(column);
+    any = any || is;
+    if (!is) missing.push_back(role + ": " + quote_text(column, 60));
   }
+  if (any && !missing.empty())
+    refuse(ErrorKind::kInput, "data.columns names a column that no row has", path, join(missing),
+           {}, "write the name as the file does");
 }
 
 void FileFormat::log_summary(const std::string& path, int64_t rows, RowForm form) const {

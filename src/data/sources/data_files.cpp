@@ -199,7 +199,8 @@ std::vector<DataFile> data_files(const std::string& path) {
   std::vector<DataFile> files = files_of(set.path);
   for (DataFile& file : files) {
     file.image_root = set.image_root;
-    file.columns = combined(std::move(file.columns), set.columns);
+    file.columns.names.insert(set.columns.names.begin(), set.columns.names.end());
+    file.columns.tags = set.columns.tags;
   }
   return files;
 }
