@@ -66,8 +66,15 @@ def made(model_dir, tmp_path_factory, cache):  # noqa: F811
     )
 
 
-@pytest.mark.parametrize("names", ["image question answer", "image query response",
-                                   "image prompt completion", "images instruction output"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        "image question answer",
+        "image query response",
+        "image prompt completion",
+        "images instruction output",
+    ],
+)
 @pytest.mark.parametrize("ending", ["csv", "tsv", "json", "jsonl"])
 def test_text_files_of_columns_equal_messages(ending, names, made, tmp_path):
     path, keys = tmp_path / f"rows.{ending}", names.split()
@@ -76,7 +83,7 @@ def test_text_files_of_columns_equal_messages(ending, names, made, tmp_path):
             out = csv.writer(file, delimiter="\t" if ending == "tsv" else ",")
             out.writerows([keys, *ROWS])
     else:
-        rows = [dict(zip(keys, row)) for row in ROWS]
+        rows = [dict(zip(keys, row, strict=True)) for row in ROWS]
         path.write_text(
             json.dumps(rows) if ending == "json" else "\n".join(json.dumps(row) for row in rows)
         )
@@ -93,7 +100,7 @@ def test_files_with_their_images_equal_messages(ending, names, made, tmp_path):
     if ending == "tar":
         with tarfile.open(path, "w") as file:
             for at, row in enumerate(ROWS):
-                texts = dict(zip(keys[1:], row[1:]))
+                texts = dict(zip(keys[1:], row[1:], strict=True))
                 sets = ["data.columns={question: frage, answer: antwort}"] if sets else []
                 for name, content in (
                     (f"{at}.json", json.dumps(texts).encode()),
@@ -126,9 +133,16 @@ def test_choices_of_a_parquet_file(made, tmp_path):
     )
     pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
     (tmp_path / "rows.json").write_text(
-        json.dumps([{"conversations": [
-            {"from": "human", "value": "Which?\nA. a cat\nB. a dog"},
-            {"from": "gpt", "value": "B. a dog"}]}])
+        json.dumps(
+            [
+                {
+                    "conversations": [
+                        {"from": "human", "value": "Which?\nA. a cat\nB. a dog"},
+                        {"from": "gpt", "value": "B. a dog"},
+                    ]
+                }
+            ]
+        )
     )
     assert made.prepare(tmp_path / "rows.parquet") == made.prepare(tmp_path / "rows.json")
 
@@ -157,7 +171,7 @@ def test_every_command_reads_a_mixture_of_forms(made, model_dir, tmp_path):
         csv.writer(file).writerows([("image", "q", "a", "annotator"), *rows])
     (tmp_path / "parts").mkdir()
     for part in range(2):
-        rows = [dict(zip(("image", "question", "answer"), row)) for row in ROWS]
+        rows = [dict(zip(("image", "question", "answer"), row, strict=True)) for row in ROWS]
         (tmp_path / "parts" / f"{part}.json").write_text(json.dumps(rows))
     alpaca = [{"instruction": "Say", "input": word, "output": word} for word in ("a", "b", "c")]
     (tmp_path / "alpaca.json").write_text(json.dumps(alpaca))
