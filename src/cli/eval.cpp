@@ -87,6 +87,8 @@ void fill_from_recipe(EvalCommand& command) {
   train::apply_data_rules(recipe, rules);
   command.infer.image_limits = rules.image_limits;
   command.infer.count_unknown = rules.count_unknown;
+  command.infer.count_marks = rules.count_marks;
+  command.infer.columns = rules.columns;
 }
 
 io::Json record_line(const infer::EvalRecord& record, infer::Metric metric) {
@@ -199,7 +201,7 @@ void add_eval(Command& app) {
       .one_each();
   add_infer_options(command, options->infer);
   command.option("--data", options->data,
-                 "data file (JSON, JSONL, tar, Parquet, Arrow) or prepared directory");
+                 "data file (JSON, JSONL, CSV, tar, Parquet, Arrow) or prepared directory");
   command.option("--image-root", options->image_root, "directory of the images");
   command.option("--out", options->out, "file for the answers, one JSON line for each sample");
   command.option("--metric", options->metric,

@@ -235,6 +235,8 @@ InferModel load_infer_model(const InferOptions& options) {
   out.encode.image_limits = options.image_limits;
   out.encode.image_limits.alpha = alpha;
   out.encode.count_unknown = options.count_unknown;
+  out.encode.count_marks = options.count_marks;
+  out.encode.columns = options.columns;
   out.model = hf::load_model(base, out.dtype, out.device);
   if (!options.adapter.empty()) hf::load_adapter(out.model, adapter);
   lora::keep_shadows(*out.model, out.dtype);

@@ -29,6 +29,8 @@ struct InferOptions {
   int64_t max_tokens = 2048;  // lowered to the model's positions
   io::ImageLimits image_limits;
   bool count_unknown = true;  // count unused keys of rows, as data.unknown_keys: warn
+  bool count_marks = true;    // and marks of other tools
+  data::ColumnRules columns = {};
 };
 /// Registers --model, --adapter, --template, --image-fit, --alpha, --min-pixels, --max-pixels and
 /// --dtype; returns --model, for a command that requires it.

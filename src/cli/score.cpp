@@ -108,7 +108,7 @@ void add_score(Command& app) {
   add_infer_options(command, options->infer).required();
   command
       .option("--data", options->data,
-              "data file (JSON, JSONL, tar, Parquet, Arrow) or prepared directory")
+              "data file (JSON, JSONL, CSV, tar, Parquet, Arrow) or prepared directory")
       .required();
   command.option("--image-root", options->image_root, "directory of the images");
   command.option("--out", options->out, "output file").required();

@@ -42,6 +42,7 @@ const char* type_text(const std::array<double, 2>&) { return "two numbers"; }
 const char* type_text(const Mapping&) { return "a mapping"; }
 const char* type_text(const ByPattern<int64_t>&) { return "whole numbers by pattern"; }
 const char* type_text(const ByPattern<double>&) { return "numbers by pattern"; }
+const char* type_text(const ByPattern<std::string>&) { return "texts by name"; }
 
 struct ReferenceTable : SectionPath {
   std::string text = "| key | type | default | range | meaning |\n|---|---|---|---|---|\n";

@@ -100,8 +100,8 @@ RowIndexMaker::Done RowIndexMaker::read(RowBatch batch) {
   for (size_t i = 0; i < done.batch.rows.size(); ++i) {
     const std::string_view text = done.batch.row(i);
     const std::string where = row_where(path, scan_->form(), done.batch.rows[i].place);
-    ReadRow read = read_row(text, where, done.batch.first_row + static_cast<int64_t>(i),
-                            index_.rules_, done.batch.members(i));
+    ReadRow read = read_row(done.batch, i, where, done.batch.first_row + static_cast<int64_t>(i),
+                            index_.rules_);
     if (read.bad && !index_.rules_.keep_bad) only_scans_ = true;
     // Like row_to_json, without the position: moved rows are the same data.
     const std::string content = row_content(read.row);
@@ -144,7 +144,7 @@ void RowIndexMaker::append(Done& done) {
       mixed_ = error;
     }
     if (read.bad) index_.bad_.emplace(index, *read.bad);
-    if (scan_->form() == RowForm::kLines && raw.place != last_place_ + 1)
+    if (counts_lines(scan_->form()) && raw.place != last_place_ + 1)
       jumps_.insert(jumps_.end(), {index, raw.place});
     last_place_ = raw.place;
     end_ = raw.end;
