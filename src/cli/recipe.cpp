@@ -13,6 +13,7 @@
 #include "src/base/text.h"
 #include "src/cli/commands.h"
 #include "src/io/files.h"
+#include "src/recipe/field_help.h"
 #include "src/recipe/shipped.h"
 
 namespace lft::cli {
@@ -21,24 +22,9 @@ namespace {
 namespace fs = std::filesystem;
 constexpr char kSuffix[] = ".yaml";
 
-/// Names in the directory without the suffix, sorted.
-std::vector<std::string> recipe_names(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code code;
-  for (fs::recursive_directory_iterator
-           at(folder, fs::directory_options::skip_permission_denied, code),
-       end;
-       !code && at != end; at.increment(code)) {
-    if (at->path().extension() != kSuffix || !at->is_regular_file(code)) continue;
-    names.push_back(at->path().lexically_relative(folder).replace_extension().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 std::string read_named(const std::string& name) {
   const fs::path folder = recipe::shipped_folder();
-  const std::vector<std::string> names = recipe_names(folder);
+  const std::vector<std::string> names = recipe::shipped_names();
   const std::string bare =
       name.ends_with(kSuffix) ? name.substr(0, name.size() - sizeof(kSuffix) + 1) : name;
   if (std::find(names.begin(), names.end(), bare) == names.end()) {
@@ -62,7 +48,7 @@ std::string description(const std::string& text) {
 
 void list_recipes() {
   const fs::path folder = recipe::shipped_folder();
-  const std::vector<std::string> names = recipe_names(folder);
+  const std::vector<std::string> names = recipe::shipped_names();
   size_t width = 0;
   for (const std::string& name : names) width = std::max(width, name.size());
   for (const std::string& name : names) {
@@ -100,7 +86,13 @@ void add_recipe(Command& app) {
   cp.option("NAME", *name, "as lft recipe ls prints it").required();
   cp.option("PATH", *path, "file or directory to copy to").required();
   cp.run([name, path] { copy_recipe(*name, *path); });
-  recipe.subcommand("fields", "list every field: type, default, range, meaning").run([] {
+  Command fields = recipe.subcommand("fields", "list the fields: type, default, range, meaning");
+  const auto field = std::make_shared<std::string>();
+  fields.option("FIELD", *field,
+                "a field, a section, or the beginning of either (default: all, as a Markdown "
+                "table)");
+  fields.run([field] {
+    if (!field->empty()) return print_lines(recipe::field_lines(*field));
     std::string table = recipe::recipe_reference();
     table.pop_back();
     print_line(table);

@@ -200,7 +200,7 @@ void resolve_bundled_paths(Recipe* recipe) {
 Recipe read_recipe(const std::string& path, const std::vector<std::string>& sets) {
   std::string text;
   try {
-    text = io::read_file(resolve_bundled_path(path), 1 << 20);
+    text = io::read_file(recipe_file(path), 1 << 20);
   } catch (const Error& e) {
     constexpr char kNext[] =
         "lft recipe ls names the recipes that come with lft, lft recipe cp NAME PATH copies one";

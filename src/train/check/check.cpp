@@ -55,7 +55,7 @@ int check_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory) {
                                              {&run->optimizer}, run->model.excluded, run->probe);
   prove_second_step(run->model.model, run->model.trainables, run->probe, proof);
   if (const int signal = requested_signal(); signal != 0) return stop_exit_code(signal);
-  print(trainability_table(proof, /*collapsed=*/false));
+  print(trainability_table(proof));
   print({describe_model_start(*run, proof)});
   print({"memory     " + format_bytes(peak.growth()) +
              " were taken by the model and the proof's micro-batch",

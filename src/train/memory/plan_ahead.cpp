@@ -14,7 +14,8 @@ namespace lft::train {
 namespace {
 
 constexpr int64_t kManyRows = 1'000'000;  // so that a step is full
-constexpr size_t kTextWidth = 60;
+constexpr size_t kTextWidth = 36;
+constexpr double kLeastSaving = 0.01;  // of the peak
 
 /// A card's memory as reported by the driver, in MiB, and its context's share.
 struct Card {
@@ -131,7 +132,9 @@ PlanAhead plan_ahead(const recipe::Recipe& recipe, int64_t tokens) {
   for (const auto& [changes, changed] : variations(recipe)) {
     const RunSettings settings = settings_on_gpu(changed, dir);
     const MicroBatchShape batch = full_micro_batch(settings.recipe, dir.config, tokens);
-    plan.settings.push_back({changes, plan_memory(settings, batch).peak});
+    const double peak = plan_memory(settings, batch).peak;
+    if (plan.settings.empty() || peak < (1 - kLeastSaving) * plan.settings.front().peak)
+      plan.settings.push_back({changes, peak});
   }
   return plan;
 }
@@ -150,8 +153,9 @@ std::vector<std::string> plan_ahead_lines(const PlanAhead& plan) {
     for (const Card& card : kCards) line += filled_to(fit(setting.peak, card), 8);
     lines.push_back(line.substr(0, line.find_last_not_of(' ') + 1));
   }
-  lines.push_back(
-      "counted from shapes, for the longest rows: lft check with the data in place counts its own");
+  lines.emplace_back("tight: above 94% of the card; -: does not fit");
+  lines.emplace_back(
+      "counted from shapes for the longest rows; lft check counts those of the data");
   return lines;
 }
 

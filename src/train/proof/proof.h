@@ -71,9 +71,9 @@ TrainabilityReport check_trainable(family::Model& model,
 void prove_second_step(family::Model& model, const std::vector<lora::Trainable>& trainables,
                        const Probe& probe, TrainabilityReport& proof);
 
-/// Lines to print: one row per module or, collapsed, one for equal layers of a stack; excluded
-/// modules and the reason; counts and share last.
-std::vector<std::string> trainability_table(const TrainabilityReport& proof, bool collapsed);
+/// Lines to print, at most 80 columns wide where names allow it: a row for equal layers of a stack;
+/// excluded modules and the reason; counts and share last.
+std::vector<std::string> trainability_table(const TrainabilityReport& proof);
 /// The full report, for trainability.json.
 io::Json trainability_json(const TrainabilityReport& proof);
 

@@ -14,6 +14,7 @@
 #include "src/io/files.h"
 #include "src/recipe/train_command.h"
 #include "src/recipe/value_text.h"
+#include "src/runs/halving.h"
 #include "src/train/inputs/output_dir.h"
 #include "src/train/inputs/preflight.h"
 #include "src/train/machine/determinism.h"
@@ -25,6 +26,7 @@
 #include "src/train/proof/first_loss.h"
 #include "src/train/record/run_files.h"
 #include "src/train/record/saved_steps.h"
+#include "src/train/run/closing.h"
 #include "src/train/run/evaluations.h"
 #include "src/train/run/loss_moved.h"
 #include "src/train/run/non_finite.h"
@@ -47,6 +49,13 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+/// The step after which a partial run ends; 0: it runs to its end.
+int64_t last_step_of_part(const RunInputs& inputs, const TrainOptions& options) {
+  if (!options.first_third) return options.stop_after_step;
+  const int64_t last = runs::halving_step(inputs.total_steps, inputs.recipe.train.eval_every_steps);
+  return last < inputs.total_steps ? last : 0;
+}
+
 /// Steps, saves and records until the run is done or stopped.
 class Trainer {
  public:
@@ -59,7 +68,7 @@ class Trainer {
         recipe_(run.inputs.recipe),
         options_(run_step_options(run)),
         graphs_(make_graph_passes(run)),
-        stop_after_step_(options.stop_after_step),
+        stop_after_step_(last_step_of_part(run.inputs, options)),
         part_done_(options.part_done),
         folder_goes_(options.folder_goes),
         files_(recipe_,
@@ -84,9 +93,15 @@ class Trainer {
   }
 
   int run(bool resumed) {
+    const io::Json plan = {{"total_steps", run_.inputs.total_steps},
+                           {"folder", io::absolute_path(".")}};
     if (resumed) {
       saved_step_ = run_.state.step;
-      files_.event("resume", run_.state.step, {{"precision", compute_name(run_.state.compute)}});
+      io::Json fields = plan;
+      fields["precision"] = compute_name(run_.state.compute);
+      files_.event("resume", run_.state.step, fields);
+    } else {
+      files_.event("start", 0, plan);
     }
     if (run_.state.step == 0 && ranks_.first()) record_answers_before(run_);
     if (!resumed && recipe_.checkpoint.at_step_zero) save();
@@ -485,9 +500,16 @@ class Trainer {
           path("report.html") + ", and --resume writes them");
       return stop_exit_code(requested_signal());
     }
+    const StepTimes rest = clock_.lap();
+    files_.event("done", run_.state.step,
+                 {{"saved_step", saved_step(run_)},
+                  {"eval_s", rest.eval_s},
+                  {"checkpoint_s", rest.checkpoint_s}});
     print_line("done       " + std::to_string(run_.state.step) + " steps in " +
                format_number(seconds_since(start_), "%.1f s") +
                (folder_goes_ ? "" : "; see " + recipe_.output_dir + "/report.html"));
+    if (folder_goes_) return 0;
+    for (const std::string& line : closing_lines(run_, evaluations_)) print_line(line);
     return 0;
   }
 
@@ -554,7 +576,7 @@ class Trainer {
 std::string prove(Run& run) {
   const TrainabilityReport proof = check_trainable(run.model.model, run.model.trainables,
                                                    {&run.optimizer}, run.model.excluded, run.probe);
-  for (const std::string& line : trainability_table(proof, /*collapsed=*/true)) print_line(line);
+  for (const std::string& line : trainability_table(proof)) print_line(line);
   release_free_memory();
   print_line(describe_model_start(run, proof));
   return trainability_json(proof).dump(2) + "\n";
