@@ -18,7 +18,6 @@
 #include "src/hf/model_dir.h"
 #include "src/infer/evaluate.h"
 #include "src/io/json.h"
-#include "src/report/progress.h"
 #include "src/runs/runs.h"
 #include "src/train/inputs/model_shapes.h"
 #include "src/train/inputs/recipe_encoding.h"
@@ -200,17 +199,13 @@ void eval(EvalCommand command) {
   infer.encode.open_questions = true;
   const std::unique_ptr<data::Dataset> dataset = open_rows(command, infer);
 
-  int64_t done = 0;
-  std::optional<report::EvalProgress> progress(dataset->size());
-  const auto each = [&](const infer::EvalRecord&) { progress->update(++done); };
   infer::EvalOptions options;
   options.decode = command.decode.generate;
   options.stop = command.decode.stop;
   options.metric = metric;
   options.compute = infer.dtype;
   const infer::EvalResult result =
-      infer::evaluate(infer.model, *dataset, *infer.tokenizer, infer.encode, options, each);
-  progress.reset();
+      infer::evaluate(infer.model, *dataset, *infer.tokenizer, infer.encode, options);
   stop_if_requested();
   if (out) write_records(result, metric, *out);
   if (result.not_finite > 0) throw infer::not_finite_rows(result, *infer.tokenizer, infer.dtype);

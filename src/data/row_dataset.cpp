@@ -6,6 +6,7 @@
 
 #include "src/base/hash.h"
 #include "src/base/parallel.h"
+#include "src/base/phase.h"
 #include "src/data/encode.h"
 #include "src/data/lengths.h"
 #include "src/data/prepared.h"
@@ -118,7 +119,9 @@ void RowDataset::measure(int64_t workers) const {
   const std::lock_guard lock(measuring_);
   if (lengths_ || find_lengths()) return;
   std::vector<SampleLength> lengths(static_cast<size_t>(size()));
+  Phase phase("counting tokens", size(), "after the token count");
   parallel_for(size(), std::max(workers, all_cores()), [&](int64_t i) {
+    phase.add();
     if (!index_->bad().contains(i))
       lengths[static_cast<size_t>(i)] = measured({.row = row(i), .keys = {}, .bad = {}});
   });

@@ -13,6 +13,7 @@
 #include "src/train/machine/peak_memory.h"
 #include "src/train/memory/memory_plan.h"
 #include "src/train/memory/out_of_memory.h"
+#include "src/train/run/estimate.h"
 #include "src/train/run/run.h"
 #include "src/train/weights/odd_weights.h"
 
@@ -58,8 +59,10 @@ int check_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory) {
   print(trainability_table(proof));
   print({describe_model_start(*run, proof)});
   print({"memory     " + format_bytes(peak.growth()) +
-             " were taken by the model and the proof's micro-batch",
-         "it will train"});
+         " were taken by the model and the proof's micro-batch"});
+  if (const std::string line = estimate_line(*run, proof); !line.empty()) print({line});
+  if (const int signal = requested_signal(); signal != 0) return stop_exit_code(signal);
+  print({"it will train"});
   return 0;
 }
 

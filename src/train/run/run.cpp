@@ -10,6 +10,7 @@
 #include "kernels/common/error.h"
 #include "models/objective/forward_loss.h"
 #include "src/base/log.h"
+#include "src/base/phase.h"
 #include "src/base/sum_tree.h"
 #include "src/data/batch.h"
 #include "src/hf/model_dir_fingerprint.h"
@@ -150,6 +151,7 @@ io::Json run_environment(RunInputs& inputs) {
 }  // namespace
 
 Restart find_restart(RunInputs& inputs, dist::Ranks& ranks) {
+  const Phase phase("reading the checkpoint", 0, "after the checkpoint is read");
   Restart restart;
   const std::string dir = inputs.recipe.output_dir + "/checkpoints";
   std::vector<std::string> warnings;

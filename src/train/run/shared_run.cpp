@@ -285,17 +285,15 @@ void share_trainables(dist::Ranks& ranks, Run& run) {
 }
 
 infer::EvalResult evaluate_shared(dist::Ranks& ranks, Run& run, const data::Dataset& rows,
-                                  const infer::EvalOptions& options,
-                                  const std::function<void(const infer::EvalRecord&)>& each) {
+                                  const infer::EvalOptions& options) {
   const RunData& data = run.inputs.data;
   if (ranks.alone())
-    return infer::evaluate(run.model.model, rows, *data.tokenizer, data.encode, options, each);
+    return infer::evaluate(run.model.model, rows, *data.tokenizer, data.encode, options);
   const std::vector<int64_t> own = dealt(rows.size(), options.batch_size, ranks);
   infer::EvalResult part;
   if (!own.empty()) {
     const std::unique_ptr<data::Dataset> dealt_rows = data::select_rows(rows, own);
-    part =
-        infer::evaluate(run.model.model, *dealt_rows, *data.tokenizer, data.encode, options, each);
+    part = infer::evaluate(run.model.model, *dealt_rows, *data.tokenizer, data.encode, options);
   }
   infer::EvalResult whole;
   std::map<int64_t, std::string> skipped;
