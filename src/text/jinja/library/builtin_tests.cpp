@@ -1,5 +1,6 @@
 // jinja2's tests, the names after `is`.
 #include "src/text/jinja/library/builtin.h"
+#include "src/text/jinja/library/filters.h"
 #include "src/text/jinja/value/arithmetic.h"
 #include "src/text/jinja/value/compare.h"
 #include "src/text/jinja/value/iterate.h"
