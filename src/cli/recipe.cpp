@@ -19,26 +19,11 @@ namespace lft::cli {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr char kSuffix[] = ".yaml";
-
-/// Names in the directory without the suffix, sorted.
-std::vector<std::string> recipe_names(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code code;
-  for (fs::recursive_directory_iterator
-           at(folder, fs::directory_options::skip_permission_denied, code),
-       end;
-       !code && at != end; at.increment(code)) {
-    if (at->path().extension() != kSuffix || !at->is_regular_file(code)) continue;
-    names.push_back(at->path().lexically_relative(folder).replace_extension().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
+constexpr auto& kSuffix = recipe::kRecipeSuffix;
 
 std::string read_named(const std::string& name) {
   const fs::path folder = recipe::shipped_folder();
-  const std::vector<std::string> names = recipe_names(folder);
+  const std::vector<std::string> names = recipe::shipped_names();
   const std::string bare =
       name.ends_with(kSuffix) ? name.substr(0, name.size() - sizeof(kSuffix) + 1) : name;
   if (std::find(names.begin(), names.end(), bare) == names.end()) {
@@ -62,7 +47,7 @@ std::string description(const std::string& text) {
 
 void list_recipes() {
   const fs::path folder = recipe::shipped_folder();
-  const std::vector<std::string> names = recipe_names(folder);
+  const std::vector<std::string> names = recipe::shipped_names();
   size_t width = 0;
   for (const std::string& name : names) width = std::max(width, name.size());
   for (const std::string& name : names) {

@@ -1,5 +1,6 @@
 #include "src/recipe/shipped.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <string_view>
@@ -13,6 +14,7 @@ namespace lft::recipe {
 namespace {
 
 namespace fs = std::filesystem;
+constexpr std::string_view kRecipes = "recipes/";
 
 std::vector<fs::path> places() {
   if (const char* chosen = std::getenv("LFT_RECIPES")) return {chosen};
@@ -34,8 +36,30 @@ std::string shipped_folder() {
          "no such folder: " + join(tried), {}, "set LFT_RECIPES to the folder with the recipes");
 }
 
+std::vector<std::string> shipped_names() {
+  const fs::path folder = shipped_folder();
+  std::vector<std::string> names;
+  std::error_code code;
+  for (fs::recursive_directory_iterator
+           at(folder, fs::directory_options::skip_permission_denied, code),
+       end;
+       !code && at != end; at.increment(code)) {
+    if (at->path().extension() != kRecipeSuffix || !at->is_regular_file(code)) continue;
+    names.push_back(at->path().lexically_relative(folder).replace_extension().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string resolve_recipe(const std::string& path) {
+  if (io::path_exists(path) && !io::is_directory(path)) return path;
+  if (const std::string bundled = resolve_bundled_path(path); bundled != path) return bundled;
+  if (path.empty() || path.find('/') != std::string::npos || path.ends_with(kRecipeSuffix))
+    return path;
+  return resolve_bundled_path(std::string(kRecipes) + path + kRecipeSuffix);
+}
+
 std::string resolve_bundled_path(const std::string& path) {
-  constexpr std::string_view kRecipes = "recipes/";
   if (!path.starts_with(kRecipes) || io::path_exists(path)) return path;
   for (const fs::path& place : places()) {
     std::string there = (place / path.substr(kRecipes.size())).lexically_normal().string();

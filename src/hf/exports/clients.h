@@ -23,6 +23,7 @@ struct Finding {
   std::string remedy;   // the export's solution, or an option to set; empty: only lft merge
                         // helps
   bool blocks = false;  // no export is possible
+  bool of_model = false;  // the program does not load the model, with or without an adapter
 };
 /// In the order of the table; empty: the client reads the adapter unchanged.
 std::vector<Finding> findings(Target target, const AdapterDir& dir,
