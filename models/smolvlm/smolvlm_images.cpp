@@ -183,7 +183,8 @@ int64_t longest_edge(int64_t max_pixels) {
 
 Json with_longest_edge(const Json& file, const family::ImageRules& rules) {
   Json fitted = file;
-  if (rules.max_pixels > 0) fitted["size"] = {{"longest_edge", static_cast<uint64_t>(longest_edge(rules.max_pixels))}};
+  if (rules.max_pixels > 0)
+    fitted["size"] = {{"longest_edge", static_cast<uint64_t>(longest_edge(rules.max_pixels))}};
   return fitted;
 }
 
@@ -199,8 +200,9 @@ std::shared_ptr<const family::ImageProcessor> tile_processor(const SmolVlmFields
          .found =
              rules.fit != "native" ? "\"" + rules.fit + "\"" : std::to_string(rules.min_pixels),
          .expected = rules.fit != "native" ? "native" : "0: every image is scaled to one size",
-         .next = rules.fit != "native" ? "leave data.image_fit out"
-                                       : "leave data.min_pixels out; data.max_pixels sets the size"});
+         .next = rules.fit != "native"
+                     ? "leave data.image_fit out"
+                     : "leave data.min_pixels out; data.max_pixels sets the size"});
   }
   const int64_t tile = fields.vision.image_size;
   if (const int64_t stated = longest_of(file, "max_image_size", tile); stated != tile) {
@@ -209,10 +211,10 @@ std::shared_ptr<const family::ImageProcessor> tile_processor(const SmolVlmFields
               "vision_config.image_size " + std::to_string(tile),
               "the two files do not belong together; take the processor file of this model");
   }
-  const int64_t longest = rules.max_pixels > 0 ? longest_edge(rules.max_pixels)
-                                               : longest_of(file, "size", 4 * tile);
-  const auto processor = std::make_shared<TileProcessor>(fields, longest,
-                                                         file.flag("do_image_splitting", true));
+  const int64_t longest =
+      rules.max_pixels > 0 ? longest_edge(rules.max_pixels) : longest_of(file, "size", 4 * tile);
+  const auto processor =
+      std::make_shared<TileProcessor>(fields, longest, file.flag("do_image_splitting", true));
   processor->mean = file.colour("image_mean", kHalf, false);
   processor->std = file.colour("image_std", kHalf, true);
   file.expect_true({"do_resize", "do_rescale", "do_normalize"});

@@ -19,7 +19,7 @@ namespace lft::cli {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr auto& kSuffix = recipe::kRecipeSuffix;
+constexpr char kSuffix[] = ".yaml";
 
 std::string read_named(const std::string& name) {
   const fs::path folder = recipe::shipped_folder();

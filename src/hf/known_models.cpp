@@ -111,9 +111,7 @@ io::Json gemma3(const Decoder& decoder) {
           {"vision_config", siglip(27, 896)}};
 }
 
-io::Json small_tower() {
-  return tower_json("idefics3_vision", 768, 3072, 12, 12, 512, 16);
-}
+io::Json small_tower() { return tower_json("idefics3_vision", 768, 3072, 12, 12, 512, 16); }
 io::Json large_tower(int64_t image) {
   return tower_json("idefics3_vision", 1152, 4304, 27, 16, image, 14);
 }
@@ -126,8 +124,7 @@ struct Known {
 const std::vector<Known>& all_known() {
   constexpr int64_t k32 = 32768, k128 = 131072, k256 = 262144;
   static const std::vector<Known> known = {
-      {"llava-hf/llava-1.5-7b-hf",
-       llava("llava", "llama", {4096, 11008, 32, 32, 32, 32064, 4096})},
+      {"llava-hf/llava-1.5-7b-hf", llava("llava", "llama", {4096, 11008, 32, 32, 32, 32064, 4096})},
       {"llava-hf/llava-1.5-13b-hf",
        llava("llava", "llama", {5120, 13824, 40, 40, 40, 32064, 4096})},
       {"llava-hf/llava-v1.6-mistral-7b-hf",
@@ -138,20 +135,15 @@ const std::vector<Known>& all_known() {
        one_vision({3584, 18944, 28, 28, 4, 152128, k32})},
       {"Qwen/Qwen2.5-VL-3B-Instruct",
        qwen2_5_vl({2048, 11008, 36, 16, 2, 151936, 128000, 0, true}, 3420)},
-      {"Qwen/Qwen2.5-VL-7B-Instruct",
-       qwen2_5_vl({3584, 18944, 28, 28, 4, 152064, 128000}, 3420)},
-      {"Qwen/Qwen2.5-VL-32B-Instruct",
-       qwen2_5_vl({5120, 27648, 64, 40, 8, 152064, 128000}, 3456)},
-      {"Qwen/Qwen2.5-VL-72B-Instruct",
-       qwen2_5_vl({8192, 29568, 80, 64, 8, 152064, 128000}, 3456)},
+      {"Qwen/Qwen2.5-VL-7B-Instruct", qwen2_5_vl({3584, 18944, 28, 28, 4, 152064, 128000}, 3420)},
+      {"Qwen/Qwen2.5-VL-32B-Instruct", qwen2_5_vl({5120, 27648, 64, 40, 8, 152064, 128000}, 3456)},
+      {"Qwen/Qwen2.5-VL-72B-Instruct", qwen2_5_vl({8192, 29568, 80, 64, 8, 152064, 128000}, 3456)},
       {"Qwen/Qwen3-VL-2B-Instruct",
        qwen3_vl({2048, 6144, 28, 16, 8, 151936, k256, 128, true}, true)},
       {"Qwen/Qwen3-VL-4B-Instruct",
        qwen3_vl({2560, 9728, 36, 32, 8, 151936, k256, 128, true}, true)},
-      {"Qwen/Qwen3-VL-8B-Instruct",
-       qwen3_vl({4096, 12288, 36, 32, 8, 151936, k256, 128}, false)},
-      {"Qwen/Qwen3-VL-32B-Instruct",
-       qwen3_vl({5120, 25600, 64, 64, 8, 151936, k256, 128}, false)},
+      {"Qwen/Qwen3-VL-8B-Instruct", qwen3_vl({4096, 12288, 36, 32, 8, 151936, k256, 128}, false)},
+      {"Qwen/Qwen3-VL-32B-Instruct", qwen3_vl({5120, 25600, 64, 64, 8, 151936, k256, 128}, false)},
       {"HuggingFaceTB/SmolVLM-256M-Instruct",
        idefics3({576, 1536, 30, 9, 3, 49280, 8192}, small_tower(), 49190, 4)},
       {"HuggingFaceTB/SmolVLM-500M-Instruct",

@@ -197,11 +197,8 @@ void resolve_bundled_paths(Recipe* recipe) {
 
 /// The advice for a recipe that cannot be read.
 std::string next_for_absent(const std::string& path) {
-  std::vector<std::string> near;
-  try {
-    if (!io::path_exists(path)) near = closest_names(path, shipped_names(), 1);
-  } catch (const Error&) {  // there are no bundled recipes
-  }
+  const std::vector<std::string> near =
+      io::path_exists(path) ? std::vector<std::string>() : closest_names(path, shipped_names(), 1);
   if (!near.empty()) return "did you mean " + near[0] + "? lft recipe ls names the bundled recipes";
   return "lft recipe ls names the recipes that come with lft, lft recipe cp NAME PATH copies one";
 }
@@ -211,7 +208,7 @@ std::string next_for_absent(const std::string& path) {
 Recipe read_recipe(const std::string& path, const std::vector<std::string>& sets) {
   std::string text;
   try {
-    text = io::read_file(resolve_recipe(path), 1 << 20);
+    text = io::read_file(recipe_file(path), 1 << 20);
   } catch (const Error& e) {
     throw Error(ErrorKind::kUsage, advised(e, next_for_absent(path)).info());
   }

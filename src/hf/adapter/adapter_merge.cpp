@@ -60,9 +60,9 @@ void check_same_base(const std::string& out, const ModelDir& base) {
       report.is_object() && report.contains("base") && report["base"].is_string()
           ? report["base"].get<std::string>()
           : "";
-  const bool same = notes.base_fingerprint.empty() ? path == base.path
-                                                   : notes.base_fingerprint ==
-                                                         base_fingerprint(base);
+  const bool same = notes.base_fingerprint.empty()
+                        ? path == base.path
+                        : notes.base_fingerprint == base_fingerprint(base);
   if (same) return;
   refuse(ErrorKind::kUsage, "the output holds a merge of another base", out,
          "a merge of " + (path.empty() ? "an unknown base" : path),

@@ -21,8 +21,7 @@ size_t at_character(const std::string& text, size_t at) {
 /// The text around its first difference from another.
 std::string excerpt(const std::string& text, size_t difference) {
   if (difference >= text.size()) return "its end, after " + quote_text(text, kShown);
-  const size_t from =
-      at_character(text, difference > kBefore ? difference - kBefore : size_t{0});
+  const size_t from = at_character(text, difference > kBefore ? difference - kBefore : size_t{0});
   return quote_text(text.substr(from), kShown);
 }
 
@@ -33,8 +32,7 @@ std::string judge_template(const recipe::Recipe& recipe, const data::EncodeOptio
   const std::string& named = recipe.data.chat_template;
   const std::string& model = recipe.model.path;
   if (named == "auto") return "";
-  const text::Conversation example{
-      text::messages_of({{"<image>\nWhat is this?", "A cat."}})};
+  const text::Conversation example{text::messages_of({{"<image>\nWhat is this?", "A cat."}})};
   std::string own;
   try {
     const auto found = text::find_template(model);

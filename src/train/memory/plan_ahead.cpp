@@ -206,16 +206,16 @@ PlanAhead plan_ahead(const recipe::Recipe& recipe, int64_t tokens) {
 }
 
 std::vector<std::string> plan_ahead_lines(const PlanAhead& plan) {
-  std::string head = filled_to("memory on one GPU, by setting", kTextWidth) +
-                     filled_to("peak", kPeakWidth);
+  std::string head =
+      filled_to("memory on one GPU, by setting", kTextWidth) + filled_to("peak", kPeakWidth);
   for (const Card& card : kCards) head += filled_to(card.name, kCardWidth);
   std::vector<std::string> lines = {plan.model + ", " + plan.rows, head};
   for (const PlannedSetting& setting : plan.settings) {
     const std::vector<std::string> texts =
         wrapped(setting.changes.empty() ? "the recipe as it is" : setting.changes);
     lines.insert(lines.end(), texts.begin(), texts.end() - 1);
-    std::string line = filled_to(texts.back(), kTextWidth) +
-                       filled_to(format_bytes(setting.peak), kPeakWidth);
+    std::string line =
+        filled_to(texts.back(), kTextWidth) + filled_to(format_bytes(setting.peak), kPeakWidth);
     for (const Card& card : kCards) line += filled_to(fit(setting.peak, card), kCardWidth);
     lines.push_back(line.substr(0, line.find_last_not_of(' ') + 1));
   }

@@ -109,8 +109,8 @@ std::string describe_images(const ImageLosses& images) {
   if (images.other) text += nats(*images.other) + " with swapped ones, ";
   text += nats(images.grey) + " with grey ones";
   if (images.all) return text;
-  return text + " (the first " + (images.rows == 1 ? "row" : std::to_string(images.rows) + " rows") +
-         " with images)";
+  return text + " (the first " +
+         (images.rows == 1 ? "row" : std::to_string(images.rows) + " rows") + " with images)";
 }
 
 bool images_change_nothing(const ImageLosses& images) {

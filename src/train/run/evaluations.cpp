@@ -120,11 +120,10 @@ void Evaluations::go_back_to_best() {
   const std::string kept = run_.inputs.recipe.train.keep_best.word();
   if (const auto metric = infer::find_metric(kept); metric)
     figures_ = {{infer::figure_name(*metric), -run_.best.cost}};
-  files_.note(
-      "saved the best weights (step " + std::to_string(run_.best.step) + ", " +
-      (by_loss() ? "eval loss " + format_number(run_.best.cost, "%.4f")
-                 : kept + " " + format_number(-run_.best.cost, "%.4f")) +
-      "); those of the last step are in checkpoints/step-" + std::to_string(last));
+  files_.note("saved the best weights (step " + std::to_string(run_.best.step) + ", " +
+              (by_loss() ? "eval loss " + format_number(run_.best.cost, "%.4f")
+                         : kept + " " + format_number(-run_.best.cost, "%.4f")) +
+              "); those of the last step are in checkpoints/step-" + std::to_string(last));
 }
 
 void Evaluations::tell_of_images() {

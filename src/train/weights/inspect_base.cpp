@@ -42,8 +42,8 @@ std::vector<std::string> base_lines(const BaseReport& report) {
                              escape_text(report.path, 1000);
   for (const std::string& one : report.not_judged) lines.push_back("not judged: " + one);
   const size_t count = report.suspicions.size();
-  std::string verdict = count > 0 ? std::to_string(count) + " suspicions, the oddest first: "
-                                  : "nothing looks odd: ";
+  std::string verdict =
+      count > 0 ? std::to_string(count) + " suspicions, the oddest first: " : "nothing looks odd: ";
   if (report.untrained) {
     verdict = (count > 0 ? std::to_string(count) + " suspicions, and the" : std::string("the")) +
               " model looks untrained: nearly all of its matrices are random values: ";

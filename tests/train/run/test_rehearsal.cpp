@@ -51,9 +51,10 @@ class RehearsalTest : public ::testing::Test {
 
 TEST_F(RehearsalTest, SaysWhichMicroBatchAndHowMuch) {
   const std::string out = printed(recipe("a"));
-  EXPECT_NE(out.find("memory test: ran the largest micro-batch, of step 3 (row8, row9, row10, row11): 4 "
-                     "rows of up to "),
-            std::string::npos)
+  EXPECT_NE(
+      out.find("memory test: ran the largest micro-batch, of step 3 (row8, row9, row10, row11): 4 "
+               "rows of up to "),
+      std::string::npos)
       << out;
   EXPECT_NE(out.find(" tokens, 4 images; tensors take "), std::string::npos) << out;
   EXPECT_EQ(printed(recipe("b", false)).find("rehearsal"), std::string::npos);
