@@ -50,7 +50,8 @@ def folder(tmp_path_factory):
     (folder / "data/images").symlink_to(DIGITS / "images")
     rows = []
     for row in json.loads((DIGITS / "train.json").read_text())[:ROWS]:
-        question, answer = (turn["value"].removeprefix("<image>\n") for turn in row["conversations"])
+        question, answer = (turn["value"] for turn in row["conversations"])
+        question = question.removeprefix("<image>\n")
         rows.append(dict(image=row["image"], question=question, answer=answer))
     (folder / "data/rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder

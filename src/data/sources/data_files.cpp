@@ -9,6 +9,7 @@
 #include "src/data/rows/tar.h"
 #include "src/data/sources/unpack.h"
 #include "src/io/files.h"
+#include "src/io/hub_name.h"
 #include "src/io/json.h"
 
 namespace lft::data {
@@ -61,9 +62,27 @@ void refuse_splits(const std::string& folder, const std::set<std::string>& split
          "name the files of one split, as a list of sources in data.train where they are several");
 }
 
+/// Whether a name ends like a file's: "rows.json".
+bool has_suffix(const std::string& path) {
+  const std::string end = path.substr(path.find_last_of("/.") + 1);
+  return end.size() <= 8 && path.ends_with("." + end);
+}
+
+/// A data set of the hub is a folder on disk for lft.
+void refuse_hub_name(const std::string& path) {
+  if (io::path_exists(path) || !io::is_hub_name(path) || has_suffix(path)) return;
+  refuse(ErrorKind::kInput, "there is no such file or folder of rows", path,
+         "nothing: a data set of the Hugging Face hub perhaps, from which lft downloads nothing",
+         "a file of rows, or a folder of tar or Parquet files",
+         "hf download --repo-type dataset " + shell_word(path) + " --local-dir data/" +
+             shell_word(path.substr(path.find('/') + 1)) +
+             ", then name its Parquet files of one split");
+}
+
 }  // namespace
 
 std::vector<DataFile> data_files(const std::string& path) {
+  refuse_hub_name(path);
   if (!io::is_directory(path)) {
     const std::optional<DataFile> file = data_file(path);
     if (!file) refuse_empty(path);

@@ -134,7 +134,7 @@ double share(int64_t trainable, int64_t total) {
 
 std::vector<std::string> trainability_table(const TrainabilityReport& proof, bool collapsed) {
   std::vector<std::vector<std::string>> cells = {
-      {"module", "parameters", "dtype", "lr", "group", "reached", "grad A", "grad B or whole"}};
+      {"module", "parameters", "dtype", "lr", "group", "reached", "grad A", "grad B / full"}};
   for (const Line& line : lines_of(proof, collapsed)) {
     const ProofRow& row = *line.first;
     cells.push_back(
