@@ -119,32 +119,24 @@ struct Talk {
 
 constexpr std::string_view kImageCommand = "/image ";
 
-/// Handles "/image FILE"; false for other lines. Throws kInput if the file is not an image, so that
-/// no question is answered without it.
+/// Handles "/image FILE"; false for other lines. On a terminal a file that is not an image is
+/// reported immediately, from a pipe by the question that uses it.
 bool take_image(const std::string& line, const InferModel& infer, bool terminal, Talk& talk) {
   if (!line.starts_with(kImageCommand)) return false;
   const std::string file = line.substr(kImageCommand.size());
   if (!io::path_exists(file)) {
-    refuse(ErrorKind::kInput, "no such file", file, {}, {},
-           terminal ? "the next question has no image from this line; give /image again"
-                    : "name an image file that exists");
+    notice("no such file: " + file);
+    return true;
   }
-  data::EncodedImage opened(io::FileHandle::open_to_read(file), infer.encode);
-  opened.fit();
+  if (terminal) data::EncodedImage(io::FileHandle::open_to_read(file), infer.encode).fit();
   talk.images.push_back(file);
   ++talk.unseen;
-  if (terminal) {
-    const image::Size size = opened.size();
-    notice(file + " (" + std::to_string(size.width) + " x " + std::to_string(size.height) +
-           ") is shown with the next question" +
-           (talk.unseen > 1 ? ", which has " + std::to_string(talk.unseen) + " images" : ""));
-  }
   return true;
 }
 
 constexpr const char* kHelp =
     "/image FILE  adds an image to the next question\n/clear       starts a new conversation with "
-    "the images of the command line\n/help        prints this text\n/exit, /quit end the chat, as "
+    "the images of the command line\n/help        prints this text\n/exit        ends the chat, as "
     "Ctrl-D and Ctrl-C on an empty line do\nCtrl-C       stops an answer, or clears the line; Tab "
     "completes, Up and Ctrl-R search the history";
 
@@ -162,7 +154,7 @@ class Chat {
         decode_(command.decode),
         anew_{.images = command.images, .unseen = command.images.size()},
         talk_(anew_),
-        input_({"/clear", "/exit", "/help", "/image ", "/quit"}) {}
+        input_({"/clear", "/exit", "/help", "/image "}) {}
 
   void run() {
     if (input_.terminal()) {
@@ -173,7 +165,7 @@ class Chat {
     for (;;) {
       const std::optional<std::string> line = input_.next();
       stop_if_requested();
-      if (!line || *line == "/exit" || *line == "/quit") return;
+      if (!line || *line == "/exit") return;
       if (line->find_first_not_of(" \t\r") == std::string::npos) continue;
       if (input_.terminal()) {
         take_from_person(*line);
