@@ -2,11 +2,18 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/family/layout.h"
+#include "models/family/model.h"
+
 namespace lft::family {
 
 nlohmann::json Family::processor_fitted(const ModelConfig& /*config*/, const nlohmann::json& file,
                                         const ImageRules& /*rules*/) const {
   return file;
+}
+
+ModelLayout Family::layout(const ModelConfig& config) const {
+  return read_layout(*build(config, at::kFloat, at::kMeta, ops::BaseStorage::kDense));
 }
 
 ImagePlan reference_image_plan(const ModelConfig& config) {

@@ -27,8 +27,4 @@ ModelLayout read_layout(const ModelImpl& model) {
   return layout;
 }
 
-ModelLayout Family::layout(const ModelConfig& config) const {
-  return read_layout(*build(config, at::kFloat, at::kMeta, ops::BaseStorage::kDense));
-}
-
 }  // namespace lft::family

@@ -11,6 +11,7 @@
 #include "models/layers/recompute.h"
 #include "models/llama/attention_mask.h"
 #include "models/ops/attention/attention.h"
+#include "models/ops/attention/cache_attention.h"
 #include "models/ops/core/copy_to_device.h"
 #include "models/ops/core/precision.h"
 #include "models/ops/elementwise/rope.h"
@@ -189,9 +190,8 @@ at::Tensor LlamaAttentionImpl::attend_to_cache(const at::Tensor& q_bthe, const a
   const at::Tensor keys = store_next(pass.cache->keys[index], k_bthe, pass),
                    values = store_next(pass.cache->values[index], v_bthe, pass);
   // The heads that share a key head see the same keys, as if they were further queries of one head.
-  const at::Tensor mixed =
-      ops::attention(q_bthe.view({b, kv_heads_, heads_ / kv_heads_, head_dim_}), keys, values,
-                     pass.cache_mask, /*causal=*/false);
+  const at::Tensor mixed = ops::cache_attention(
+      q_bthe.view({b, kv_heads_, heads_ / kv_heads_, head_dim_}), keys, values, pass.cache_mask);
   return mixed.reshape({b, 1, heads_ * head_dim_});
 }
 

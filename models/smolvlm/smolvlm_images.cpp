@@ -1,5 +1,7 @@
 #include "models/smolvlm/smolvlm_images.h"
 
+#include <ATen/ceil_div.h>
+
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -15,8 +17,6 @@ using Json = nlohmann::json;
 
 constexpr int64_t kMostSide = 4096;  // maximum side of an image before it is split into tiles
 const std::vector<float> kHalf = {0.5f, 0.5f, 0.5f};
-
-int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
 /// Python's int(a / b) and int(a * b), in double.
 int64_t over(int64_t a, double b) { return static_cast<int64_t>(static_cast<double>(a) / b); }
@@ -58,11 +58,11 @@ Size in_tiles(const Size& size, int64_t tile) {
   const double aspect = aspect_of(size);
   Size to;
   if (size.width >= size.height) {
-    to.width = divide_up(size.width, tile) * tile;
-    to.height = divide_up(over(to.width, aspect), tile) * tile;
+    to.width = at::ceil_div(size.width, tile) * tile;
+    to.height = at::ceil_div(over(to.width, aspect), tile) * tile;
   } else {
-    to.height = divide_up(size.height, tile) * tile;
-    to.width = divide_up(times(to.height, aspect), tile) * tile;
+    to.height = at::ceil_div(size.height, tile) * tile;
+    to.width = at::ceil_div(times(to.height, aspect), tile) * tile;
   }
   return to;
 }

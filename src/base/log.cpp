@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <mutex>
 #include <set>
@@ -18,11 +19,14 @@ namespace {
 constexpr size_t kMaxLine = 4000;
 constexpr char kClearLine[] = "\r\x1b[K";
 
+using Clock = std::chrono::steady_clock;
+
 /// The state of the terminal.
 struct Status {
   std::mutex mutex;
   std::atomic<bool> quiet = false;
   std::string line;  // the status on the last line of the terminal
+  std::atomic<Clock::time_point> printed = Clock::now();
 };
 Status& status() {
   static Status one;
@@ -46,6 +50,7 @@ class StatusAside {
     if (hides_) write_stderr(kClearLine);
   }
   ~StatusAside() {
+    status().printed = Clock::now();
     if (hides_) write_stderr(status().line);
   }
   StatusAside(const StatusAside&) = delete;
@@ -102,10 +107,14 @@ void warning_once(const std::string& line) {
   if (printed.insert(line).second) warning(line);
 }
 
+double seconds_since_output() {
+  return std::chrono::duration<double>(Clock::now() - status().printed.load()).count();
+}
+
 void show_status(const std::string& line) {
   if (!is_terminal(STDERR_FILENO) || is_quiet()) return;
   const std::lock_guard lock(status().mutex);
-  if (line.empty() && status().line.empty()) return;
+  if (line == status().line) return;
   write_stderr(kClearLine + line);
   status().line = line;
 }

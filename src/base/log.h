@@ -20,8 +20,12 @@ void warning_once(const std::string& line);
 void be_quiet(bool quiet);
 bool is_quiet();
 
+/// Time since the last line of print_line(), notice() or warning(); before any, since the first
+/// call.
+double seconds_since_output();
+
 /// Sets the status on the terminal's last line; "" clears it. Does nothing if stderr is not a
-/// terminal.
+/// terminal, or if that status is shown already.
 void show_status(const std::string& line);
 /// Keeps the status as an ordinary line.
 void keep_status();

@@ -5,21 +5,28 @@
 
 #include <atomic>
 
+#include "src/base/terminal.h"
+
 namespace lft {
 namespace {
 
 // A signal handler can only access globals.
 std::atomic<int> first_signal{0};
+bool on_terminal = false;  // set before the handlers are installed
 static_assert(std::atomic<int>::is_always_lock_free);
 
 void on_signal(int signal) {
   int none = 0;
-  if (!first_signal.compare_exchange_strong(none, signal)) _exit(128 + signal);
+  if (first_signal.compare_exchange_strong(none, signal)) return;
+  // A progress line may be on the last line, which the shell continues.
+  if (on_terminal && write(STDERR_FILENO, "\n", 1) < 0) _exit(128 + signal);
+  _exit(128 + signal);
 }
 
 }  // namespace
 
 void install_signal_handlers() {
+  on_terminal = is_terminal(STDERR_FILENO);
   struct sigaction action {};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);

@@ -24,15 +24,19 @@ std::string owner_text() {
          utc_now("%Y-%m-%d %H:%M:%S UTC");
 }
 
-[[noreturn]] void throw_taken(const std::string& path) {
+std::string lock_path(const std::string& output_dir) { return rooted_dir(output_dir) + "/.lock"; }
+
+std::string owner_in(const std::string& path) {
   constexpr uint64_t kMaxOwner = 1024;
-  std::string owner;
   try {
-    owner = io::read_file(path, kMaxOwner);
+    return io::read_file(path, kMaxOwner);
   } catch (const Error&) {
-    owner = "a process that has not written its name";
+    return "a process that has not written its name";
   }
-  refuse(ErrorKind::kUsage, "another run is at work in this output_dir", path, owner, {},
+}
+
+[[noreturn]] void throw_taken(const std::string& path) {
+  refuse(ErrorKind::kUsage, "another run is at work in this output_dir", path, owner_in(path), {},
          "wait for it to end, or give another output_dir");
 }
 
@@ -42,17 +46,21 @@ bool has_no_locks(int code) {
 
 }  // namespace
 
-void refuse_locked(const std::string& output_dir) {
-  const std::string path = rooted_dir(output_dir) + "/.lock";
+std::optional<std::string> lock_owner(const std::string& output_dir) {
+  const std::string path = lock_path(output_dir);
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return;
+  if (fd < 0) return std::nullopt;
   const bool taken = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   close(fd);
-  if (taken) throw_taken(path);
+  return taken ? std::optional(owner_in(path)) : std::nullopt;
+}
+
+void refuse_locked(const std::string& output_dir) {
+  if (lock_owner(output_dir)) throw_taken(lock_path(output_dir));
 }
 
 RunLock::RunLock(const std::string& output_dir) {
-  const std::string root = rooted_dir(output_dir), path = root + "/.lock";
+  const std::string root = rooted_dir(output_dir), path = lock_path(output_dir);
   if (access(root.c_str(), W_OK | X_OK) != 0) io::throw_io_error("write in", root, errno);
   fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (fd_ < 0) io::throw_io_error("lock", path, errno);

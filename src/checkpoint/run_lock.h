@@ -1,10 +1,15 @@
 // One run at a time in an output directory: a lock that the kernel releases whenever its owner
 // dies.
 #pragma once
+#include <optional>
 #include <string>
 #include <utility>
 
 namespace lft::checkpoint {
+
+/// The process, host and time of the run that has the lock of `output_dir`; nothing if none has it.
+/// Writes nothing.
+std::optional<std::string> lock_owner(const std::string& output_dir);
 
 /// kUsage as in RunLock if another process has the lock of `output_dir`; writes nothing.
 void refuse_locked(const std::string& output_dir);

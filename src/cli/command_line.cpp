@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <sstream>
 
 #include "src/base/errors.h"
@@ -21,6 +22,17 @@ Error usage_error(const std::string& what, const std::string& next) {
   return Error(ErrorKind::kUsage, {what, {}, {}, {}, next});
 }
 
+/// Commands of other programs, and words that people try.
+std::string known_elsewhere(const std::string& name) {
+  static const std::map<std::string, std::string> kCommands = {
+      {"chat", "generate"},  {"infer", "generate"}, {"inference", "generate"},
+      {"predict", "eval"},   {"api", "serve"},      {"sft", "train"},
+      {"finetune", "train"}, {"list", "runs"},      {"compare", "runs"},
+      {"report", "status"},  {"best", "runs best"}, {"recipes", "recipe"}};
+  const auto found = kCommands.find(name);
+  return found == kCommands.end() ? "" : found->second;
+}
+
 /// CLI11 would report a misspelt command as an unexpected argument.
 void check_command_name(const CLI::App& app, const std::vector<std::string>& arguments) {
   const std::string& name = arguments[0];
@@ -30,6 +42,8 @@ void check_command_name(const CLI::App& app, const std::vector<std::string>& arg
   for (const std::string& known : names) {
     if (known == name) return;
   }
+  if (const std::string ours = known_elsewhere(name); !ours.empty())
+    throw usage_error("unknown command " + quote_text(name), "in lft: lft " + ours);
   const std::vector<std::string> near = closest_names(name, names, 1);
   throw usage_error(
       "unknown command " + quote_text(name),
@@ -94,6 +108,7 @@ CommandText text_of(const CLI::App& app) {
   text.help = app.get_description();
   text.footer = app.get_footer();
   for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;
     OptionText one;
     one.help = option->get_description();
     one.positional = option->get_positional();
@@ -165,6 +180,11 @@ Option& Option::one_each() {
   return *this;
 }
 
+Option& Option::hidden() {
+  option_->group("");
+  return *this;
+}
+
 Command Command::subcommand(const std::string& name, const std::string& help) {
   return Command(app_->add_subcommand(name, help));
 }
@@ -190,12 +210,13 @@ template Option Command::option(const std::string&, std::optional<int64_t>&, con
 template Option Command::option(const std::string&, uint64_t&, const std::string&);
 template Option Command::option(const std::string&, double&, const std::string&);
 
-void Command::flag(const std::string& names, bool& target, const std::string& help) {
-  app_->add_flag(names, target, help);
+Option Command::flag(const std::string& names, bool& target, const std::string& help) {
+  return Option(app_->add_flag(names, target, help));
 }
 
 void Command::set_body(std::function<int()> body) {
-  app_->callback([body = std::move(body)] {
+  app_->callback([body = std::move(body), app = app_] {
+    if (!app->get_subcommands().empty()) return;
     const int code = body();
     if (code != 0) throw CLI::RuntimeError(code);
   });

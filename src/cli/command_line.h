@@ -31,6 +31,8 @@ class Option {
   Option& meaning(std::string (*meant)(const std::string&));
   /// For a list: each occurrence of the option takes one value instead of all that follow.
   Option& one_each();
+  /// Only lft itself gives it; --help does not list it.
+  Option& hidden();
 
  private:
   CLI::Option* option_;
@@ -54,10 +56,10 @@ class Command {
   /// double.
   template <class T>
   Option option(const std::string& names, T& target, const std::string& help = {});
-  void flag(const std::string& names, bool& target, const std::string& help = {});
+  Option flag(const std::string& names, bool& target, const std::string& help = {});
 
-  /// The body runs after the options are read. It returns the exit code, or nothing for 0, and
-  /// throws lft::Error on failure.
+  /// The body runs after the options are read, unless a subcommand was given. It returns the exit
+  /// code, or nothing for 0, and throws lft::Error on failure.
   template <class Body>
   void run(Body body) {
     if constexpr (std::is_void_v<std::invoke_result_t<Body&>>) {

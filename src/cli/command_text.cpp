@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "kernels/common/error.h"
+#include "src/base/errors.h"
 #include "src/base/text.h"
 
 namespace lft::cli {
@@ -75,20 +76,51 @@ std::string walk(const CommandText& lft, const std::string& words, const std::st
          ") at=\"$at ${" + words + "[i]}\";;\n    esac\n  done\n";
 }
 
-std::string bash(const CommandText& lft) {
+/// Completions of the command's positional arguments.
+std::vector<std::string> argument_words(const CommandText& command, const ValueWords& values) {
+  std::vector<std::string> words;
+  for (const OptionText& option : command.options) {
+    const auto known = values.find(option.names.front());
+    if (option.positional && known != values.end())
+      words.insert(words.end(), known->second.begin(), known->second.end());
+  }
+  return words;
+}
+
+/// The options whose values are known, of any command.
+ValueWords option_words(const ValueWords& values) {
+  ValueWords options;
+  for (const auto& [name, words] : values)
+    if (name.starts_with("--")) options[name] = words;
+  return options;
+}
+
+std::string bash(const CommandText& lft, const ValueWords& values) {
   std::string text = "_lft() {\n" + walk(lft, "COMP_WORDS", "COMP_CWORD", "1") +
-                     "  local words=\"\"\n  case \"$at\" in\n";
+                     "  local words=\"\" current=\"${COMP_WORDS[COMP_CWORD]}\"\n"
+                     "  case \"${COMP_WORDS[COMP_CWORD-1]}\" in\n";
+  for (const auto& [option, words] : option_words(values))
+    text += "    " + option + ") words=\"" + join(words, " ") + "\";;\n";
+  text += "    *) case \"$at\" in\n";
   for_each_command(lft, "lft", [&](const std::string& path, const CommandText& command) {
-    text += "    \"" + path + "\") words=\"" + join(words_after(command), " ") + "\";;\n";
+    std::vector<std::string> words = words_after(command);
+    const std::vector<std::string> more = argument_words(command, values);
+    words.insert(words.end(), more.begin(), more.end());
+    text += "    \"" + path + "\") words=\"" + join(words, " ") + "\";;\n";
   });
   return text +
-         "  esac\n  COMPREPLY=($(compgen -W \"$words\" -- \"${COMP_WORDS[COMP_CWORD]}\"))\n}\n"
+         "    esac;;\n  esac\n  COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
+         "  [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null\n  return 0\n}\n"
          "complete -o default -o bashdefault -F _lft lft\n";
 }
 
-std::string zsh(const CommandText& lft) {
+std::string zsh(const CommandText& lft, const ValueWords& values) {
   std::string text = "#compdef lft\n_lft() {\n" + walk(lft, "words", "CURRENT", "2") +
-                     "  local -a entries\n  case \"$at\" in\n";
+                     "  local -a entries\n  case \"${words[CURRENT-1]}\" in\n";
+  for (const auto& [option, words] : option_words(values))
+    text += "    " + option + ") entries=(" + join(words, " ") +
+            "); compadd -S '' -a entries; return;;\n";
+  text += "  esac\n  case \"$at\" in\n";
   for_each_command(lft, "lft", [&](const std::string& path, const CommandText& command) {
     text += "    \"" + path + "\") entries=(";
     const auto entry = [&](const std::string& name, const std::string& help) {
@@ -96,6 +128,7 @@ std::string zsh(const CommandText& lft) {
       text += " " + single_quoted(name + ":" + line);
     };
     for (const CommandText& each : command.commands) entry(each.name, each.help);
+    for (const std::string& word : argument_words(command, values)) entry(word, "bundled recipe");
     for (const OptionText& option : command.options) {
       if (option.positional) continue;
       for (const std::string& name : option.names) entry(name, option.help);
@@ -105,32 +138,41 @@ std::string zsh(const CommandText& lft) {
   return text + "  esac\n  _describe lft entries\n  _files\n}\n_lft \"$@\"\n";
 }
 
-std::string fish(const CommandText& lft) {
+/// The condition under which fish offers completions of a command.
+std::string fish_seen(const std::string& path, const CommandText& command) {
+  std::string seen;
+  for (size_t at = path.find(' '); at != std::string::npos;) {
+    const size_t end = path.find(' ', at + 1);
+    const std::string word = path.substr(at + 1, end == std::string::npos ? end : end - at - 1);
+    seen += (seen.empty() ? "" : "; and ") + ("__fish_seen_subcommand_from " + word);
+    at = end;
+  }
+  std::string below;
+  for (const CommandText& each : command.commands) below += " " + each.name;
+  if (seen.empty()) return "__fish_use_subcommand";
+  return below.empty() ? seen : seen + "; and not __fish_seen_subcommand_from" + below;
+}
+
+std::string fish(const CommandText& lft, const ValueWords& values) {
   std::string text;
   for_each_command(lft, "lft", [&](const std::string& path, const CommandText& command) {
-    std::string seen;
-    for (size_t at = path.find(' '); at != std::string::npos;) {
-      const size_t end = path.find(' ', at + 1);
-      const std::string word = path.substr(at + 1, end == std::string::npos ? end : end - at - 1);
-      seen += (seen.empty() ? "" : "; and ") + ("__fish_seen_subcommand_from " + word);
-      at = end;
-    }
-    std::string below;
-    for (const CommandText& each : command.commands) below += " " + each.name;
-    if (seen.empty()) seen = "__fish_use_subcommand";
-    if (path != "lft" && !below.empty()) seen += "; and not __fish_seen_subcommand_from" + below;
-    const std::string line = "complete -c lft -n " + single_quoted(seen);
+    const std::string line = "complete -c lft -n " + single_quoted(fish_seen(path, command));
     const auto help = [](const std::string& help) {
       return " -d " + single_quoted(help.substr(0, help.find('\n'))) + "\n";
     };
     for (const CommandText& each : command.commands)
       text += line + " -f -a " + each.name + help(each.help);
+    if (const std::vector<std::string> words = argument_words(command, values); !words.empty())
+      text += line + " -a " + single_quoted(join(words, " ")) + help("bundled recipe");
     for (const OptionText& option : command.options) {
       if (option.positional) continue;
       for (const std::string& name : option.names) {
+        const auto known = values.find(name);
         const bool is_long = name.starts_with("--");
         text += line + (is_long ? " -l " + name.substr(2) : " -s " + name.substr(1)) +
-                (option.value.empty() ? "" : " -r") + help(option.help);
+                (option.value.empty() ? "" : " -r") +
+                (known == values.end() ? "" : " -f -a " + single_quoted(join(known->second, " "))) +
+                help(option.help);
       }
     }
   });
@@ -177,10 +219,11 @@ std::string man_page(const CommandText& lft, const std::string& version) {
          "Ctrl\\-C.\n";
 }
 
-std::string completions(const CommandText& lft, const std::string& shell) {
-  if (shell == "bash") return bash(lft);
-  if (shell == "zsh") return zsh(lft);
-  if (shell == "fish") return fish(lft);
+std::string completions(const CommandText& lft, const std::string& shell,
+                        const ValueWords& values) {
+  if (shell == "bash") return bash(lft, values);
+  if (shell == "zsh") return zsh(lft, values);
+  if (shell == "fish") return fish(lft, values);
   refuse(ErrorKind::kUsage, "no completions for this shell", "SHELL", quote_text(shell),
          "bash, zsh or fish");
 }

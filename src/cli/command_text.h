@@ -1,5 +1,6 @@
 // The declared commands as plain data, for the man page and shell completions.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,10 @@ struct CommandText {
 
 /// roff, for man(1).
 std::string man_page(const CommandText& lft, const std::string& version);
+/// Completions of a value, by the name of its option ("--set") or positional argument ("recipe").
+/// Those that end with "=" are followed by more.
+using ValueWords = std::map<std::string, std::vector<std::string>>;
 /// shell: bash, zsh or fish; kUsage for another.
-std::string completions(const CommandText& lft, const std::string& shell);
+std::string completions(const CommandText& lft, const std::string& shell, const ValueWords& values);
 
 }  // namespace lft::cli

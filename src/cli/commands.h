@@ -11,6 +11,9 @@ namespace lft::cli {
 /// only main catches.
 void add_train(Command& app);
 void add_launch(Command& app);
+void add_sweep(Command& app);
+void add_runs(Command& app);
+void add_status(Command& app);
 void add_check(Command& app);
 void add_validate(Command& app);
 void add_preview(Command& app);

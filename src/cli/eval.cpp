@@ -1,20 +1,24 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
 
 #include "kernels/common/error.h"
+#include "src/base/errors.h"
 #include "src/base/log.h"
+#include "src/base/terminal.h"
 #include "src/base/text.h"
 #include "src/cli/commands.h"
 #include "src/cli/infer.h"
+#include "src/cli/infer_target.h"
 #include "src/cli/recipe_args.h"
 #include "src/data/held_out.h"
 #include "src/hf/model_dir.h"
 #include "src/infer/evaluate.h"
-#include "src/io/files.h"
 #include "src/io/json.h"
-#include "src/report/progress.h"
+#include "src/runs/runs.h"
 #include "src/train/inputs/model_shapes.h"
 #include "src/train/inputs/recipe_encoding.h"
 
@@ -25,27 +29,12 @@ struct EvalCommand {
   InferOptions infer;
   RecipeArgs recipe;                          // its path is empty if none was given
   std::string data, image_root, out, metric;  // metric: empty: the recipe's keep_best metric
+  bool json = false;
   DecodeOptions decode;
   std::vector<recipe::Source> held_out = {};  // instead of data: a share of these rows
   double share = 0;  // share held out with this seed: a recipe's data.eval_share
   uint64_t seed = 0;
 };
-
-/// The model of a recipe is the output of its run. Only --model evaluates the base alone.
-void take_trained(const recipe::Recipe& recipe, InferOptions& infer) {
-  if (!infer.model.empty()) return;
-  const std::string product = train::product_of(recipe),
-                    trained = recipe.output_dir + "/" + product;
-  const bool whole = product == "model";
-  infer.model = whole && infer.adapter.empty() ? trained : recipe.model.path;
-  if (!whole && infer.adapter.empty()) infer.adapter = trained;
-  if ((whole ? infer.model : infer.adapter) != trained || io::is_directory(trained)) return;
-  refuse(ErrorKind::kUsage,
-         std::string(whole ? "no model in " : "no adapter in ") + recipe.output_dir, "output_dir",
-         "no folder " + trained, "what lft train writes there at its end",
-         std::string(whole ? "" : "--adapter DIR evaluates another adapter; ") + "--model " +
-             recipe.model.path + " evaluates the base alone");
-}
 
 /// Settings in --set take precedence over those that the adapter records.
 family::InputSettings set_by_hand(const family::InputSettings& settings,
@@ -59,10 +48,29 @@ family::InputSettings set_by_hand(const family::InputSettings& settings,
   return asked;
 }
 
+/// The recipe of the command's target: a file, or that of a run's folder. False without one.
+bool read_target_recipe(EvalCommand& command, recipe::Recipe& recipe) {
+  const std::string& target = command.infer.target;
+  const TargetKind kind = target_kind(target);
+  if (kind == TargetKind::kRun && runs::is_run(target)) {
+    command.recipe.path = target + "/recipe.resolved.yaml";
+    recipe = runs::read_run_recipe(target, command.recipe.sets);
+    return true;
+  }
+  if (kind == TargetKind::kRecipe) {
+    command.recipe.path = target;
+    recipe = command.recipe.read();
+    return true;
+  }
+  if (!command.recipe.sets.empty())
+    refuse(ErrorKind::kUsage, "--set needs a recipe", target, {}, "a run's folder or a recipe",
+           "leave --set out, or name a run or a recipe");
+  return false;
+}
+
 /// The recipe provides everything that the command line does not set: model, adapter, held-out
 /// rows, template and image fit.
-void fill_from_recipe(EvalCommand& command) {
-  recipe::Recipe recipe = command.recipe.read();
+void fill_from_recipe(EvalCommand& command, recipe::Recipe recipe) {
   take_trained(recipe, command.infer);
   if (command.data.empty() && recipe.data.eval_share > 0) {
     command.held_out = recipe.data.train.sources();
@@ -87,6 +95,8 @@ void fill_from_recipe(EvalCommand& command) {
   train::apply_data_rules(recipe, rules);
   command.infer.image_limits = rules.image_limits;
   command.infer.count_unknown = rules.count_unknown;
+  command.infer.count_marks = rules.count_marks;
+  command.infer.columns = rules.columns;
 }
 
 io::Json record_line(const infer::EvalRecord& record, infer::Metric metric) {
@@ -124,12 +134,49 @@ void write_records(const infer::EvalResult& result, infer::Metric metric, Output
   out.commit();
 }
 
+/// One line of JSON, or a table on a terminal.
+void print_result(const EvalCommand& command, const infer::EvalResult& result,
+                  infer::Metric metric) {
+  const auto figures = infer::figures_of(result, metric);
+  if (command.json || !is_terminal(STDOUT_FILENO)) {
+    nlohmann::ordered_json last = {{"model", command.infer.model},
+                                   {"adapter", nullptr},
+                                   {"samples", result.samples},
+                                   {"exact_match", nullptr},
+                                   {"loss", nullptr}};
+    if (!command.infer.adapter.empty()) last["adapter"] = command.infer.adapter;
+    for (const auto& [name, value] : figures) last[name] = value;
+    if (result.supervised > 0) last["loss"] = result.loss;
+    std::printf("%s\n", last.dump().c_str());
+    std::fflush(stdout);
+    return;
+  }
+  const auto put = [](std::string label, const std::string& text) {
+    std::ranges::replace(label, '_', ' ');
+    label.resize(std::max<size_t>(13, label.size() + 2), ' ');
+    print_line(label + text);
+  };
+  put("model", escape_text(command.infer.model, 1000));
+  put("adapter", command.infer.adapter.empty() ? "none: the base alone"
+                                               : escape_text(command.infer.adapter, 1000));
+  put("rows", with_commas(result.samples));
+  if (result.supervised > 0)
+    put("loss", format_number(result.loss, "%.4f") + " per supervised token");
+  for (const auto& [name, value] : figures) put(name, format_number(value, "%.4f"));
+  put("answers", command.out.empty() ? "--out FILE writes them" : escape_text(command.out, 1000));
+}
+
 void eval(EvalCommand command) {
   if (!command.metric.empty() && !infer::find_metric(command.metric)) {
     refuse(ErrorKind::kUsage, "no such metric", "--metric", command.metric,
            "one of " + join(infer::metric_names()));
   }
-  if (!command.recipe.path.empty()) fill_from_recipe(command);
+  recipe::Recipe recipe;
+  if (read_target_recipe(command, recipe)) {
+    fill_from_recipe(command, std::move(recipe));
+    command.infer.target.clear();  // it has named model and adapter
+  }
+  settle_target(command.infer);
   if (command.data.empty() && command.held_out.empty()) {
     refuse(ErrorKind::kUsage, "no rows to evaluate on", command.recipe.path, {},
            command.recipe.path.empty()
@@ -152,17 +199,13 @@ void eval(EvalCommand command) {
   infer.encode.open_questions = true;
   const std::unique_ptr<data::Dataset> dataset = open_rows(command, infer);
 
-  int64_t done = 0;
-  std::optional<report::EvalProgress> progress(dataset->size());
-  const auto each = [&](const infer::EvalRecord&) { progress->update(++done); };
   infer::EvalOptions options;
   options.decode = command.decode.generate;
   options.stop = command.decode.stop;
   options.metric = metric;
   options.compute = infer.dtype;
   const infer::EvalResult result =
-      infer::evaluate(infer.model, *dataset, *infer.tokenizer, infer.encode, options, each);
-  progress.reset();
+      infer::evaluate(infer.model, *dataset, *infer.tokenizer, infer.encode, options);
   stop_if_requested();
   if (out) write_records(result, metric, *out);
   if (result.not_finite > 0) throw infer::not_finite_rows(result, *infer.tokenizer, infer.dtype);
@@ -171,16 +214,7 @@ void eval(EvalCommand command) {
            " rows have no answer within " + std::to_string(infer.encode.max_tokens) +
            " tokens; figures are of the others");
   }
-  nlohmann::ordered_json last = {{"model", command.infer.model},
-                                 {"adapter", nullptr},
-                                 {"samples", result.samples},
-                                 {"exact_match", nullptr},
-                                 {"loss", nullptr}};
-  if (!command.infer.adapter.empty()) last["adapter"] = command.infer.adapter;
-  for (const auto& [name, value] : infer::figures_of(result, metric)) last[name] = value;
-  if (result.supervised > 0) last["loss"] = result.loss;
-  std::printf("%s\n", last.dump().c_str());
-  std::fflush(stdout);
+  print_result(command, result, metric);
 }
 
 }  // namespace
@@ -190,22 +224,21 @@ void add_eval(Command& app) {
                                    "compute loss, exact match and a metric on held-out rows; only "
                                    "generates answers if rows have none");
   const auto options = std::make_shared<EvalCommand>();
-  command.option("recipe", options->recipe.path,
-                 "a recipe, whose model, adapter, held-out rows, template and image fit are used "
-                 "unless an option is given");
-  command
-      .option("--set", options->recipe.sets,
-              "key.path=value: override one field of the recipe; may be repeated")
-      .one_each();
   add_infer_options(command, options->infer);
+  add_set_option(command, options->recipe);
   command.option("--data", options->data,
-                 "data file (JSON, JSONL, tar, Parquet, Arrow) or prepared directory");
+                 "data file (JSON, JSONL, CSV, tar, Parquet, Arrow) or prepared directory");
   command.option("--image-root", options->image_root, "directory of the images");
   command.option("--out", options->out, "file for the answers, one JSON line for each sample");
   command.option("--metric", options->metric,
                  "metric in addition to exact match: exact, vqa (VQAv2), anls (DocVQA), relaxed "
                  "(ChartQA), choice, caption (CIDEr and BLEU-4)");
   add_decode_options(command, options->decode);
+  command.flag("--json", options->json,
+               "print one line of JSON also on a terminal, as in a pipe or a file");
+  command.footer(
+      "A run's folder or a recipe also gives the held-out rows, the template and the metric; an "
+      "adapter or a model needs --data.");
   command.run([options] { eval(*options); });
 }
 

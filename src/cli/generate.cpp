@@ -15,6 +15,7 @@
 #include "src/cli/chat_input.h"
 #include "src/cli/commands.h"
 #include "src/cli/infer.h"
+#include "src/cli/infer_target.h"
 #include "src/data/encode.h"
 #include "src/data/encoded_image.h"
 #include "src/infer/answer_text.h"
@@ -220,7 +221,8 @@ class Chat {
   ChatInput input_;
 };
 
-void generate_or_chat(const GenerateCommand& command) {
+void generate_or_chat(GenerateCommand command) {
+  settle_target(command.infer);
   InferModel infer = load_infer_model(command.infer);
   if (!command.prompt) return Chat(infer, command).run();
   answer(infer, {{with_images(*command.prompt, command.images.size()), ""}}, command.images,
@@ -234,7 +236,7 @@ void add_generate(Command& app) {
   Command command = app.subcommand(
       "generate", "answer a prompt about an image; without --prompt it is a chat on the terminal");
   const auto options = std::make_shared<GenerateCommand>();
-  add_infer_options(command, options->infer).required();
+  add_infer_options(command, options->infer);
   command.option("--image", options->images, "image file; repeat for each image").one_each();
   command.option("--prompt", options->prompt,
                  "the question; <image> is the position of an image (default: at the start)");

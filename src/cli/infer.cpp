@@ -27,6 +27,7 @@
 #include "src/io/files.h"
 #include "src/io/run_folder.h"
 #include "src/recipe/recipe.h"
+#include "src/recipe/shipped.h"
 #include "src/text/chat/template_files.h"
 #include "src/train/machine/device.h"
 #include "src/train/machine/precision.h"
@@ -120,12 +121,24 @@ void report_other_template(const hf::AdapterNotes& adapter,
          first_difference(own->text, adapter.chat_template));
 }
 
+/// A model directory: the path itself, a bundled one, or a run's.
+std::string model_named(const std::string& given) {
+  return io::model_folder(recipe::resolve_bundled_path(given));
+}
+
 }  // namespace
 
-Option add_infer_options(Command& command, InferOptions& options) {
-  const Option model = command.option("--model", options.model, "model directory in HF layout")
-                           .meaning(io::model_folder);
-  command.option("--adapter", options.adapter, "PEFT adapter directory, or a run directory")
+void add_infer_options(Command& command, InferOptions& options) {
+  command.option("RUN", options.target,
+                 "a run's folder, an adapter, a model directory or a recipe (a file, or the name "
+                 "of a bundled one)");
+  command
+      .option("--model", options.model,
+              "model directory in HF layout (default: the base that the adapter records)")
+      .meaning(model_named);
+  command
+      .option("--adapter", options.adapter,
+              "PEFT adapter directory, a run's folder, or the recipe of a run")
       .meaning(io::adapter_folder);
   command.option("--template", options.asked.template_name,
                  "chat template: auto (the checkpoint's), a name or a Jinja file (default: the "
@@ -149,7 +162,6 @@ Option add_infer_options(Command& command, InferOptions& options) {
   command.option("--dtype", options.dtype,
                  "storage and compute dtype: fp32, bf16 or fp16 (default: fp32 on a CPU; on a GPU "
                  "bf16 or fp16 if it is fast)");
-  return model;
 }
 
 void add_decode_options(Command& command, DecodeOptions& options) {
@@ -194,8 +206,9 @@ InferModel load_infer_model(const InferOptions& options) {
   InferModel out;
   out.device = train::default_device();
   if (options.model.empty()) {
-    refuse(ErrorKind::kUsage, "no model", {}, {}, "--model DIR",
-           "name the base model; --adapter DIR goes with it");
+    refuse(ErrorKind::kUsage, "no model", {}, {},
+           "a run's folder, an adapter, a model directory or a recipe",
+           "name one of them; lft runs lists the runs below a folder");
   }
   const train::Precision precision =
       infer_precision(options.dtype, train::device_facts(out.device));
@@ -235,6 +248,8 @@ InferModel load_infer_model(const InferOptions& options) {
   out.encode.image_limits = options.image_limits;
   out.encode.image_limits.alpha = alpha;
   out.encode.count_unknown = options.count_unknown;
+  out.encode.count_marks = options.count_marks;
+  out.encode.columns = options.columns;
   out.model = hf::load_model(base, out.dtype, out.device);
   if (!options.adapter.empty()) hf::load_adapter(out.model, adapter);
   lora::keep_shadows(*out.model, out.dtype);

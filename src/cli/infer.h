@@ -19,6 +19,7 @@
 namespace lft::cli {
 
 struct InferOptions {
+  std::string target;  // a run's folder, an adapter, a model or a recipe: see infer_target.h
   std::string model, adapter;
   /// Settings in `asked` have precedence, then those that the adapter or the model's directory
   /// records, then those of the recipe, then the model's defaults.
@@ -29,10 +30,12 @@ struct InferOptions {
   int64_t max_tokens = 2048;  // lowered to the model's positions
   io::ImageLimits image_limits;
   bool count_unknown = true;  // count unused keys of rows, as data.unknown_keys: warn
+  bool count_marks = true;    // and marks of other tools
+  data::ColumnRules columns = {};
 };
-/// Registers --model, --adapter, --template, --image-fit, --alpha, --min-pixels, --max-pixels and
-/// --dtype; returns --model, for a command that requires it.
-Option add_infer_options(Command& command, InferOptions& options);
+/// Registers the target, --model, --adapter, --template, --image-fit, --alpha, --min-pixels,
+/// --max-pixels and --dtype.
+void add_infer_options(Command& command, InferOptions& options);
 
 /// Decoding settings of answers.
 struct DecodeOptions {
@@ -53,9 +56,9 @@ struct InferModel {
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kFloat;  // storage of the base and compute dtype of a forward pass
 };
-/// Loads base and adapter on the default device, in evaluation mode. Prints model, adapter and
-/// settings with their sources to stderr. kUsage for an invalid option, kInput for invalid files
-/// (including an adapter of another base).
+/// Loads base and adapter (settle_target() has named them) on the default device, in evaluation
+/// mode. Prints model, adapter and settings with their sources to stderr. kUsage for an invalid
+/// option, kInput for invalid files (including an adapter of another base).
 InferModel load_infer_model(const InferOptions& options);
 
 /// A text file that is written to a temporary file next to `path` and renamed by commit(); without

@@ -42,6 +42,10 @@ void write_indexes(const recipe::Recipe& recipe) {
       refuse(ErrorKind::kUsage, "a directory of data cannot have an index next to it", path, {},
              "a data file", "train on it as it is: prepared data is an index itself");
     }
+    if (path.find("dataset_info.json") != std::string::npos) {
+      refuse(ErrorKind::kUsage, "an index is written next to a data file only", path, {},
+             "a data file", "train on it as it is: a run keeps its index in its folder");
+    }
     const std::unique_ptr<data::Dataset> dataset =
         data::open_dataset(path, image_root.empty() ? recipe.data.image_root : image_root,
                            *tokenizer, options, {.kept = {}, .lengths = true});

@@ -13,6 +13,7 @@
 #include "src/base/text.h"
 #include "src/cli/commands.h"
 #include "src/io/files.h"
+#include "src/recipe/field_help.h"
 #include "src/recipe/shipped.h"
 
 namespace lft::cli {
@@ -85,7 +86,13 @@ void add_recipe(Command& app) {
   cp.option("NAME", *name, "as lft recipe ls prints it").required();
   cp.option("PATH", *path, "file or directory to copy to").required();
   cp.run([name, path] { copy_recipe(*name, *path); });
-  recipe.subcommand("fields", "list every field: type, default, range, meaning").run([] {
+  Command fields = recipe.subcommand("fields", "list the fields: type, default, range, meaning");
+  const auto field = std::make_shared<std::string>();
+  fields.option("FIELD", *field,
+                "a field, a section, or the beginning of either (default: all, as a Markdown "
+                "table)");
+  fields.run([field] {
+    if (!field->empty()) return print_lines(recipe::field_lines(*field));
     std::string table = recipe::recipe_reference();
     table.pop_back();
     print_line(table);

@@ -8,6 +8,7 @@
 #include "models/objective/forward_loss.h"
 #include "src/cli/commands.h"
 #include "src/cli/infer.h"
+#include "src/cli/infer_target.h"
 #include "src/data/batch.h"
 #include "src/data/loader.h"
 #include "src/infer/non_finite.h"
@@ -73,7 +74,8 @@ void score_batch(InferModel& infer, const std::vector<data::Sample>& samples, Ou
   }
 }
 
-void score(const ScoreOptions& options) {
+void score(ScoreOptions options) {
+  settle_target(options.infer);
   OutputLines out(options.out, {{options.infer.model, options.infer.adapter, options.data},
                                 {options.image_root}});
   InferModel infer = load_infer_model(options.infer);
@@ -105,10 +107,10 @@ void add_score(Command& app) {
       "score",
       "compute the log-probability of every supervised token, one JSON line for each sample");
   const auto options = std::make_shared<ScoreOptions>();
-  add_infer_options(command, options->infer).required();
+  add_infer_options(command, options->infer);
   command
       .option("--data", options->data,
-              "data file (JSON, JSONL, tar, Parquet, Arrow) or prepared directory")
+              "data file (JSON, JSONL, CSV, tar, Parquet, Arrow) or prepared directory")
       .required();
   command.option("--image-root", options->image_root, "directory of the images");
   command.option("--out", options->out, "output file").required();

@@ -6,6 +6,7 @@
 #include "src/base/log.h"
 #include "src/cli/commands.h"
 #include "src/cli/infer.h"
+#include "src/cli/infer_target.h"
 #include "src/serve/chat_server.h"
 #include "src/serve/host_names.h"
 
@@ -30,7 +31,8 @@ std::string name_of(const ServeCommand& command) {
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
 }
 
-void serve(const ServeCommand& command) {
+void serve(ServeCommand command) {
+  settle_target(command.infer);
   InferModel infer = load_infer_model(command.infer);
   // Text in a request is always plain text.
   infer.encode.special_tokens = data::SpecialTokensInText::kText;
@@ -61,7 +63,7 @@ void add_serve(Command& app) {
   Command command = app.subcommand(
       "serve", "serve OpenAI clients (chat completions with images), for trying a model");
   const auto options = std::make_shared<ServeCommand>();
-  add_infer_options(command, options->infer).required();
+  add_infer_options(command, options->infer);
   command.option("--host", options->host, "address to listen on").show_default();
   command.option("--port", options->port, "port to listen on; 0: any free port")
       .show_default()

@@ -38,9 +38,7 @@ struct ValidateArgs {
              (report.errors() == 1 ? " problem: this row" : " problems: these rows") +
              " cannot be used for training",
          recipe.data.train.text() + (recipe.data.eval.empty() ? "" : ", " + recipe.data.eval),
-         join(lines, "\n"), {},
-         (advice.empty() ? "fix or remove these rows" : join(advice, "; ")) +
-             "; data.on_bad_sample: skip leaves out rows that cannot be read");
+         join(lines, "\n"), {}, advice.empty() ? "fix or remove these rows" : join(advice, "; "));
 }
 
 /// The command that shows the first suspicious image; empty if there is none.

@@ -1,5 +1,6 @@
 #include "src/data/batch.h"
 
+#include <ATen/ceil_div.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
@@ -188,10 +189,8 @@ family::Batch make_batch(const BatchLayout& layout, const std::vector<Sample>& s
 }
 
 int64_t filled_tokens(int64_t tokens, int64_t most) {
-  const auto round_up = [](int64_t value, int64_t multiple) {
-    return (value + multiple - 1) / multiple * multiple;
-  };
-  return std::min(most, round_up(tokens, round_up((most + 31) / 32, 64)));
+  const int64_t piece = at::round_up(at::ceil_div(most, int64_t{32}), int64_t{64});
+  return std::min(most, at::round_up(tokens, piece));
 }
 
 }  // namespace lft::data

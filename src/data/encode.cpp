@@ -83,14 +83,14 @@ void look_for_special(const Row& row, const text::Tokenizer& tokenizer,
 /// Refuses image placeholders that are not tokens of this tokenizer.
 void check_token_marks(const Row& row, const text::Tokenizer& tokenizer,
                        const EncodeOptions& options) {
-  if (options.count_unknown) return;  // they are counted when rows are read
+  if (options.count_marks) return;  // they are counted when rows are read
   for (const std::string& mark : token_marks(row)) {
     if (tokenizer.id_of(mark) >= 0) continue;
     refuse_row(row, "a mark of another tool, which would be trained on as it is",
                mark + ", which is no token of this tokenizer, and no image in the row",
                "no placeholder except <image>",
                "write \"<image>\\n\" in its place and name the file in \"image\" or \"images\"; "
-               "data.unknown_keys: warn counts such rows in a warning and trains on");
+               "data.special_tokens_in_text: text reads such texts as they are");
   }
 }
 

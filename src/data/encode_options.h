@@ -10,6 +10,7 @@
 #include "models/family/family.h"
 #include "models/family/input_settings.h"
 #include "src/data/reading_budget.h"
+#include "src/data/rows/column_rules.h"
 #include "src/io/image_header.h"
 #include "src/text/chat/chat_template.h"
 #include "src/text/tokenizer.h"
@@ -42,6 +43,8 @@ struct EncodeOptions {
   int64_t max_bad = std::numeric_limits<int64_t>::max();  // maximum of skip_bad
   SpecialTokensInText special_tokens = SpecialTokensInText::kSpecial;
   bool count_unknown = false;   // unknown_keys: warn. Otherwise a key that is not used is an error
+  bool count_marks = false;     // marks of other tools in texts are counted, otherwise an error
+  ColumnRules columns = {};     // data.columns
   bool open_questions = false;  // a row may end with a question, which is asked but not trained on
   io::ImageLimits image_limits;
   std::shared_ptr<ReadingBudget> reading = {};  // for decoding threads; null: no limit

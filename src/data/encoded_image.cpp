@@ -7,6 +7,7 @@
 #include "src/base/errors.h"
 #include "src/data/encode.h"
 #include "src/data/rows/row_images.h"
+#include "src/io/decode/image_decode.h"
 
 namespace lft::data {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "kernels/common/error.h"
 #include "src/base/parallel.h"
+#include "src/base/phase.h"
 #include "src/data/encode.h"
 #include "src/data/encoded_image.h"
 #include "src/data/store/data_changed.h"
@@ -93,7 +94,9 @@ std::vector<SampleLength> measure_lengths(const Dataset& dataset, int64_t worker
   dataset.measure(workers);
   std::vector<SampleLength> lengths(static_cast<size_t>(dataset.size()));
   BadCount bad_count;
+  Phase phase("counting tokens", dataset.size(), "after the token count");
   parallel_for(dataset.size(), workers, [&](int64_t i) {
+    phase.add();
     lengths[static_cast<size_t>(i)] = length_or_bad(dataset, i, bad_count);
   });
   if (bad != nullptr) *bad = bad_count.take();

@@ -6,6 +6,7 @@
 
 #include "src/base/hash.h"
 #include "src/base/parallel.h"
+#include "src/base/phase.h"
 #include "src/data/encode.h"
 #include "src/data/lengths.h"
 #include "src/data/prepared.h"
@@ -25,9 +26,21 @@ constexpr char kRowsEnding[] = ".rows", kLengthsEnding[] = ".lengths";
 
 }  // namespace
 
-RowDataset::RowDataset(const DataFile& file, std::string image_root,
+RowRules row_rules(const EncodeOptions& options, const DataFile& file) {
+  return {.keep_bad = options.skip_bad,
+          .count_unknown = options.count_unknown,
+          .count_marks = options.count_marks,
+          .open_questions = options.open_questions,
+          .columns = combined(file.columns, options.columns)};
+}
+
+std::string image_root_of(const std::string& image_root, const DataFile& file) {
+  return image_root.empty() ? file.image_root : image_root;
+}
+
+RowDataset::RowDataset(const DataFile& file, const std::string& image_root,
                        const text::Tokenizer& tokenizer, EncodeOptions options, const IndexUse& use)
-    : image_root_(std::move(image_root)),
+    : image_root_(image_root_of(image_root, file)),
       tokenizer_(tokenizer),
       options_(std::move(options)),
       kept_(use.kept) {
@@ -38,10 +51,7 @@ RowDataset::RowDataset(const DataFile& file, std::string image_root,
     for (const ReadRow& read : rows) part.push_back(measured(read));
     lengths.add(first, std::move(part));
   };
-  index_ = std::make_unique<RowIndex>(file.path,
-                                      RowRules{.keep_bad = options_.skip_bad,
-                                               .count_unknown = options_.count_unknown,
-                                               .open_questions = options_.open_questions},
+  index_ = std::make_unique<RowIndex>(file.path, row_rules(options_, file),
                                       with_ending(kept_, kRowsEnding),
                                       use.lengths ? measure : RowVisitor(), file.shown);
   index_->log_summary();
@@ -109,7 +119,9 @@ void RowDataset::measure(int64_t workers) const {
   const std::lock_guard lock(measuring_);
   if (lengths_ || find_lengths()) return;
   std::vector<SampleLength> lengths(static_cast<size_t>(size()));
+  Phase phase("counting tokens", size(), "after the token count");
   parallel_for(size(), std::max(workers, all_cores()), [&](int64_t i) {
+    phase.add();
     if (!index_->bad().contains(i))
       lengths[static_cast<size_t>(i)] = measured({.row = row(i), .keys = {}, .bad = {}});
   });

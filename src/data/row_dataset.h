@@ -11,9 +11,14 @@
 
 namespace lft::data {
 
+/// The rules for the rows of a file.
+RowRules row_rules(const EncodeOptions& options, const DataFile& file);
+/// The folder of its images: the recipe's, or the file's own.
+std::string image_root_of(const std::string& image_root, const DataFile& file);
+
 class RowDataset : public Dataset {
  public:
-  RowDataset(const DataFile& file, std::string image_root, const text::Tokenizer& tokenizer,
+  RowDataset(const DataFile& file, const std::string& image_root, const text::Tokenizer& tokenizer,
              EncodeOptions options, const IndexUse& use);
 
   int64_t size() const override { return index_->size(); }

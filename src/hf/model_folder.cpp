@@ -9,7 +9,6 @@
 #include "kernels/common/error.h"
 #include "src/base/text.h"
 #include "src/io/files.h"
-#include "src/io/hub_name.h"
 #include "src/io/json.h"
 
 namespace lft::hf {
@@ -19,6 +18,19 @@ namespace fs = std::filesystem;
 
 constexpr const char* kExpected = "a folder with config.json and *.safetensors";
 constexpr const char* kCached = "models--";  // prefix of a model's name in the hub's cache
+
+bool is_name(const std::string& part) {
+  const auto fits = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_'; };
+  return !part.empty() && std::isalnum(static_cast<unsigned char>(part.front())) &&
+         std::ranges::all_of(part, [&](char c) { return c == '.' || fits(c); });
+}
+
+/// ORG/NAME in the hub's style; if a folder ORG exists, it is more likely a path.
+bool is_hub_id(const std::string& path) {
+  const size_t slash = path.find('/');
+  return slash != std::string::npos && is_name(path.substr(0, slash)) &&
+         is_name(path.substr(slash + 1)) && !io::path_exists(path.substr(0, slash));
+}
 
 std::string download(const std::string& id) {
   return "hf download " + shell_word(id) + " --local-dir " + shell_word(id);
@@ -44,7 +56,7 @@ std::string snapshot_of(const std::string& repository) {
     hash.erase(
         std::ranges::remove_if(hash, [](unsigned char c) { return std::isspace(c); }).begin(),
         hash.end());
-    if (!hash.empty() && io::is_hub_word(hash) && io::is_directory(snapshots + "/" + hash))
+    if (!hash.empty() && is_name(hash) && io::is_directory(snapshots + "/" + hash))
       return snapshots + "/" + hash;
   }
   if (!io::is_directory(snapshots)) return {};
@@ -59,7 +71,7 @@ std::string snapshot_of(const std::string& repository) {
     refuse(ErrorKind::kInput, what, path,
            "a link to " + fs::read_symlink(path).string() + ", which does not exist", kExpected,
            "check model.path or --model");
-  if (io::is_hub_name(path)) {
+  if (is_hub_id(path)) {
     refuse(ErrorKind::kInput, what, path,
            "nothing: a name of the Hugging Face hub perhaps, from which lft downloads nothing",
            kExpected, download(path));

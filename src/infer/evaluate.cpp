@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "models/objective/forward_loss.h"
+#include "src/base/phase.h"
 #include "src/base/signals.h"
 #include "src/base/text.h"
 #include "src/data/batch.h"
@@ -27,6 +28,7 @@ struct Evaluation {
   const text::Tokenizer& tokenizer;
   const data::EncodeOptions& encode;
   const EvalOptions& options;
+  Phase& phase;
 };
 
 /// Teacher-forced: every supervised token's log-probability, split back to the rows.
@@ -140,7 +142,9 @@ void answer_batch(const Evaluation& of, const std::vector<data::Sample>& samples
   // Twice the reference and a little more suffices to detect a different answer.
   if (as_long) options.max_new_tokens = std::min(options.max_new_tokens, 2 * longest + 16);
   options.seed += static_cast<uint64_t>(records.front().index);  // separate draws for each row
-  options.on_token = {};
+  options.on_token = [&, tokens = int64_t{0}](size_t, int64_t) mutable {
+    of.phase.tokens(++tokens);
+  };
   const StopStrings stop(of.tokenizer, of.options.stop);
   options.stops = {};
   if (!stop.empty()) options.stops = [&](const auto& answer) { return stop.ends(answer); };
@@ -164,6 +168,7 @@ void answer_batch(const Evaluation& of, const std::vector<data::Sample>& samples
     asked[i]->answer = std::string(trimmed(stop.cut(of.tokenizer.decode(answers[i].ids))));
     judge(of, *asked[i]);
   }
+  of.phase.tokens(0);
 }
 
 std::vector<EvalRecord> records_of(const Evaluation& of, const std::vector<data::Sample>& samples,
@@ -211,9 +216,10 @@ EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
                     const text::Tokenizer& tokenizer, const data::EncodeOptions& encode,
                     const EvalOptions& options,
                     const std::function<void(const EvalRecord&)>& each) {
-  const Evaluation evaluation{model, dataset, tokenizer, encode, options};
   EvalResult result;
   const int64_t size = options.limit > 0 ? std::min(options.limit, dataset.size()) : dataset.size();
+  Phase phase(options.phase, size, "the " + options.phase);
+  const Evaluation evaluation{model, dataset, tokenizer, encode, options, phase};
   data::Loader loader(dataset, {.batch_size = options.batch_size,
                                 .grad_accum = 1,
                                 .workers = options.workers,
@@ -232,10 +238,12 @@ EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
           static_cast<size_t>(std::min(size - seen, static_cast<int64_t>(samples.size()))));
       seen += static_cast<int64_t>(samples.size());
       std::vector<EvalRecord> records = records_of(evaluation, samples, step.indices[micro]);
+      const auto stopped = [&] { return result.stopped = requested_signal() != 0; };
+      if (stopped()) break;
       if (options.loss) score_batch(evaluation, samples, records);
+      if (stopped()) break;
       if (options.answers) answer_batch(evaluation, samples, records);
-      result.stopped = requested_signal() != 0;
-      if (result.stopped) break;
+      if (stopped()) break;
       for (EvalRecord& record : records) {
         if (record.open) {  // only the end token: no answer
           record.loss = 0;
@@ -244,6 +252,7 @@ EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
         if (each) each(record);
         result.records.push_back(std::move(record));
       }
+      phase.done(seen);
     }
   }
   sum_up(result, options.metric);

@@ -29,6 +29,7 @@ struct EvalOptions {
   bool loss = true;     // teacher-forced loss
   bool answers = true;  // generate and compare answers
   at::ScalarType compute = at::kFloat;
+  std::string phase = "evaluation";  // shown while it lasts, with its rows (src/base/phase.h)
 };
 
 struct EvalRecord {
@@ -67,7 +68,7 @@ Error not_finite_rows(const EvalResult& result, const text::Tokenizer& tokenizer
                       at::ScalarType compute);
 
 /// Evaluates in dataset order, with adapters and without dropout. `each` gets a record when its
-/// batch is done.
+/// batch is done. A signal stops it between two batches and between two tokens.
 EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
                     const text::Tokenizer& tokenizer, const data::EncodeOptions& encode,
                     const EvalOptions& options,

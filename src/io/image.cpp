@@ -61,9 +61,4 @@ FileHandle open_image(const std::string& root, const std::string& name, bool fol
   return FileHandle::open_to_read(image_path(root, name, follow_symlinks));
 }
 
-RgbImage load_image(const std::string& root, const std::string& name, const ImageLimits& limits) {
-  const std::string path = image_path(root, name, limits.follow_symlinks);
-  return decode_image(read_file(path, limits.max_bytes), path, limits);
-}
-
 }  // namespace lft::io

@@ -1,10 +1,7 @@
-// Decodes image files to the pixels of PIL's convert("RGB") after EXIF rotation. The header is read
-// and bounded before anything is decoded.
+// Pixels of a decoded image, and the image files of a data folder.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "src/io/file_handle.h"
@@ -13,32 +10,12 @@
 
 namespace lft::io {
 
-struct ImageCheck {
-  int64_t width = 0, height = 0;  // size of decode_image()'s result
-  /// libjpeg's message for damage that a restart marker limits, otherwise empty: PIL and lft read
-  /// such a JPEG, with wrong pixels up to the marker.
-  std::string damage;
-};
 using Pixels = std::vector<uint8_t, PageAllocator<uint8_t>>;
 struct RgbImage {
   int64_t width = 0, height = 0;
   Pixels rgb_hwc;
 };
 
-/// Throws kInput for a cut or damaged file (decoder warnings count except ImageCheck::damage).
-/// Built without OpenCV: kUsage, naming `lft prepare`. `header` is that of the same bytes.
-RgbImage decode_image(std::string_view bytes, const ImageHeader& header, const std::string& where,
-                      Alpha alpha = Alpha::kDrop);
-RgbImage decode_image(std::string_view bytes, const std::string& where,
-                      const ImageLimits& limits = {});
-/// The same image centred in a square of its longer side, filled with `background`, like LLaVA's
-/// expand2square. It needs no more memory than the square and header.decoder_bytes.
-RgbImage decode_square(std::string_view bytes, const ImageHeader& header, const std::string& where,
-                       const std::array<uint8_t, 3>& background, Alpha alpha = Alpha::kDrop);
-/// Throws the errors of decode_image(); otherwise returns the size and any tolerated damage. Faster
-/// for a JPEG: all bytes are read, but not all pixels are computed.
-ImageCheck check_image(std::string_view bytes, const std::string& where,
-                       const ImageLimits& limits = {});
 /// `name` under `root`, resolved; it need not exist. kInput for a URL, for no file name, and for a
 /// path outside `root` (also through a symlink, unless they are followed).
 std::string image_path(const std::string& root, const std::string& name,
@@ -46,11 +23,5 @@ std::string image_path(const std::string& root, const std::string& name,
 /// Opens image_path(root, name), with one system call if no symlink leaves `root`. An empty `root`
 /// opens `name` itself.
 FileHandle open_image(const std::string& root, const std::string& name, bool follow_symlinks);
-/// Reads image_path(root, name), a regular file, and decodes it.
-RgbImage load_image(const std::string& root, const std::string& name,
-                    const ImageLimits& limits = {});
-
-/// "OpenCV 4.6.0, libjpeg 62, libpng 1.6.39, ..."; empty in a build without decoders.
-std::string image_libraries();
 
 }  // namespace lft::io

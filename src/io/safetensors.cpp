@@ -275,7 +275,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
   });
   std::string header = "{";
   const auto text_of = [&](const std::string& text) {
-    return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+    return json_text(Json(text));
   };
   for (const auto& [key, value] : metadata) {
     header +=

@@ -77,8 +77,9 @@ struct Recipe {
     Choice<ImageFit> image_fit;
     Choice<AlphaRule> alpha;
     Choice<BadSampleRule> on_bad_sample;
-    Choice<UnknownKeyRule> unknown_keys;
+    Choice<UnknownKeyRule> unknown_keys = UnknownKeyRule::kWarn;
     Choice<SpecialTokenRule> special_tokens_in_text;
+    ByPattern<std::string> columns;  // from lft's name to the column of the data
     Mapping template_args;
     int64_t max_tokens = 2048, workers = 4;
     double eval_share = 0;  // 0: the rows of data.eval

@@ -1,75 +1,11 @@
-#include <algorithm>
-#include <array>
-#include <charconv>
-#include <cstring>
 #include <string>
-#include <vector>
 
+#include "src/recipe/field_help.h"
 #include "src/recipe/recipe.h"
 #include "src/recipe/recipe_fields.h"
-#include "src/recipe/strict_reader.h"
 #include "src/recipe/value_text.h"
 
 namespace lft::recipe {
-
-/// The shortest form that reads back to the same double, with a point, so that every YAML reader
-/// parses it as a number.
-std::string value_text(double value) {
-  char buffer[32];
-  const auto [end, code] = std::to_chars(buffer, buffer + sizeof buffer, value);
-  std::string text(buffer, end);
-  if (text.find('.') != std::string::npos) return text;
-  const size_t exponent = text.find('e');
-  return exponent == std::string::npos ? text + ".0" : text.insert(exponent, ".0");
-}
-
-/// Unquoted if every YAML reader parses it as text, else in double quotes.
-std::string value_text(const std::string& text) {
-  static const char* const kWords[] = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"};
-  std::string lower = text;
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const bool word = std::find(std::begin(kWords), std::end(kWords), lower) != std::end(kWords);
-  const auto plain = [](unsigned char c) {
-    return std::isalnum(c) || std::strchr("_./-", c) != nullptr;
-  };
-  const bool path = text.find('/') != std::string::npos;
-  const bool first = !text.empty() && (std::isalpha(static_cast<unsigned char>(text[0])) ||
-                                       (path && (text[0] == '/' || text[0] == '.')));
-  if (first && !word && std::all_of(text.begin(), text.end(), plain)) return text;
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') quoted += '\\';
-    quoted += c;
-  }
-  return quoted + '"';
-}
-
-std::string value_text(int64_t value) { return std::to_string(value); }
-std::string value_text(bool value) { return value ? "true" : "false"; }
-std::string value_text(const Shuffle& value) {
-  return value.blocks ? "blocks" : value_text(value.rows);
-}
-std::string value_text(const TrainData& value) {
-  if (value.list.empty()) return value_text(value.path);
-  std::string text;
-  for (const Source& source : value.list) {
-    text += (text.empty() ? "{path: " : ", {path: ") + value_text(source.path);
-    if (!source.image_root.empty()) text += ", image_root: " + value_text(source.image_root);
-    text += ", weight: " + value_text(source.weight) + "}";
-  }
-  return "[" + text + "]";
-}
-std::string value_text(const Mapping& value) { return value.json.empty() ? "{}" : value.json; }
-std::string value_text(const std::array<double, 2>& value) {
-  return "[" + value_text(value[0]) + ", " + value_text(value[1]) + "]";
-}
-std::string value_text(const std::vector<std::string>& value) {
-  std::string text;
-  for (const std::string& item : value) text += (text.empty() ? "" : ", ") + value_text(item);
-  return "[" + text + "]";
-}
-
 namespace {
 
 struct Dumper {
@@ -88,37 +24,6 @@ struct Dumper {
   }
 };
 
-const char* type_text(int64_t) { return "whole number"; }
-const char* type_text(double) { return "number"; }
-const char* type_text(bool) { return "true or false"; }
-const char* type_text(const Shuffle&) { return "true, false or blocks"; }
-const char* type_text(const std::string&) { return "text"; }
-template <class E>
-const char* type_text(const Choice<E>&) {
-  return "text";
-}
-const char* type_text(const TrainData&) { return "text, or list of {path, image_root, weight}"; }
-const char* type_text(const std::vector<std::string>&) { return "list of text"; }
-const char* type_text(const std::array<double, 2>&) { return "two numbers"; }
-const char* type_text(const Mapping&) { return "a mapping"; }
-const char* type_text(const ByPattern<int64_t>&) { return "whole numbers by pattern"; }
-const char* type_text(const ByPattern<double>&) { return "numbers by pattern"; }
-
-struct ReferenceTable : SectionPath {
-  std::string text = "| key | type | default | range | meaning |\n|---|---|---|---|---|\n";
-
-  template <class T>
-  void field(const char* key, const T& value, const FieldRule& rule, const char* help) {
-    const bool absent = rule.nullable && is_absent(value);
-    const std::string initial = rule.required ? "required"
-                                : absent      ? "none"
-                                              : "`" + value_text(value, rule) + "`";
-    const bool whole = std::is_same_v<T, int64_t>;
-    text += "| `" + prefix + key + "` | " + type_text(value) + " | " + initial + " | " +
-            rule_text(rule, whole) + " | " + help + " |\n";
-  }
-};
-
 }  // namespace
 
 std::string dump_recipe(const Recipe& recipe) {
@@ -129,10 +34,13 @@ std::string dump_recipe(const Recipe& recipe) {
 }
 
 std::string recipe_reference() {
-  ReferenceTable table;
-  const Recipe defaults;
-  visit(table, defaults);
-  return table.text;
+  std::string text = "| key | type | default | range | meaning |\n|---|---|---|---|---|\n";
+  for (const FieldHelp& field : field_help()) {
+    const std::string initial = field.has_value ? "`" + field.initial + "`" : field.initial;
+    text += "| `" + field.key + "` | " + field.type + " | " + initial + " | " + field.range +
+            " | " + field.help + " |\n";
+  }
+  return text;
 }
 
 }  // namespace lft::recipe

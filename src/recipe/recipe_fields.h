@@ -57,6 +57,12 @@ struct SectionPath {
   }
 };
 
+/// What data.columns may name.
+inline std::vector<std::string> column_roles() {
+  return {"question", "answer",  "image",   "images",   "system", "input",  "history", "choices",
+          "label",    "caption", "answers", "messages", "tools",  "weight", "id"};
+}
+
 constexpr double kMaxInt = static_cast<double>(std::numeric_limits<int64_t>::max());
 
 template <class Visitor, class Section>
@@ -108,17 +114,22 @@ template <class Visitor, class Section>
 void visit_data(Visitor& v, Section& d) {
   v.field(
       "train", d.train, {.required = true, .not_empty = true, .may_change = true},
-      "JSON, JSONL, tar, Parquet or Arrow (LLaVA, ShareGPT, OpenAI messages), a folder of tar or "
-      "Parquet files, or one of lft prepare; a list mixes several: of each an epoch takes weight "
-      "(1, above 0) x "
-      "rows, and image_root is data.image_root where it is not given");
+      "JSON, JSONL, CSV, TSV, tar, Parquet or Arrow (LLaVA, ShareGPT, OpenAI messages, or columns "
+      "such as question and answer), a folder of such files, an imagefolder, "
+      "DIR/dataset_info.json#NAME, or a folder of lft prepare; a list mixes several: of each an "
+      "epoch takes weight (1, above 0) x rows, and image_root is data.image_root where it is not "
+      "given");
   v.field("eval", d.eval, {.nullable = true, .may_change = true},
           "held-out rows in the same formats");
   v.field("eval_share", d.eval_share, {.low = 0, .high = 1, .high_open = true},
           "above 0, in place of data.eval: this share of data.train is held out, chosen by "
           "train.seed; rows that share an image stay on one side");
   v.field("image_root", d.image_root, {.nullable = true, .may_change = true},
-          "image paths in the data start here, and stay below it");
+          "image paths in the data start here, and stay below it; not given: the working "
+          "directory, or the folder of an imagefolder or a dataset_info.json");
+  v.field("columns", d.columns, {.choices = column_roles(), .may_change = true},
+          "names of the data's columns, as {question: q, answer: a, image: img}, where they are "
+          "others; used for each file that has one of them");
   v.field("follow_symlinks", d.follow_symlinks, {.may_change = true},
           "let links below image_root lead to files outside it");
   v.field("max_pixels", d.max_pixels, {.low = 1, .high = 1 << 28},
@@ -150,11 +161,14 @@ void visit_data(Visitor& v, Section& d) {
           "skipped samples are counted and named");
   v.field("unknown_keys", d.unknown_keys,
           {.choices = d.unknown_keys.all_words(), .may_change = true},
-          "a key of a row that lft does not use is an error, or counted by name in one warning");
+          "a key of a row that lft does not use is an error, or counted by name in one warning; a "
+          "key with a meaning that lft does not support (videos, boxes, weights, preferences) is "
+          "always an error");
   v.field("special_tokens_in_text", d.special_tokens_in_text,
           {.choices = d.special_tokens_in_text.all_words()},
           "a special token of the tokenizer in a row's own words is an error, or the words that "
-          "spell it, or the token (as HF tokenizers take it)");
+          "spell it, or the token (as HF tokenizers take it); with text and special, marks of "
+          "other tools (<video>, <image_1>) are words, too, and counted in a warning");
   v.field("max_bad", d.max_bad, {.low = 0, .high = 1e12, .may_change = true},
           "samples of one data set that on_bad_sample: skip may leave out; one more stops the run, "
           "naming the first");

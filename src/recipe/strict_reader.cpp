@@ -354,6 +354,19 @@ bool StrictReader::parse(const YamlNode& node, const FieldRule&, Mapping* out) {
   return value.has_value();
 }
 
+bool StrictReader::parse(const YamlNode& node, const FieldRule& rule, ByPattern<std::string>* out) {
+  if (node.kind != YamlNode::Kind::kMap) return false;
+  out->clear();
+  for (const YamlEntry& entry : node.entries) {
+    const auto is_given = [&](const auto& each) { return each.first == entry.key; };
+    if (std::any_of(out->begin(), out->end(), is_given) || !is_choice(entry.key, rule))
+      return false;
+    out->emplace_back(entry.key, "");
+    if (!parse(entry.value, {.not_empty = true}, &out->back().second)) return false;
+  }
+  return true;
+}
+
 std::string StrictReader::expected(int64_t, const FieldRule& rule) {
   return "a whole number " + rule_text(rule, true);
 }
@@ -392,6 +405,10 @@ std::string StrictReader::expected(const ByPattern<int64_t>&, const FieldRule& r
 
 std::string StrictReader::expected(const ByPattern<double>&, const FieldRule& rule) {
   return "a mapping of patterns, each once, to values: " + expected(double{}, rule);
+}
+
+std::string StrictReader::expected(const ByPattern<std::string>&, const FieldRule& rule) {
+  return "a mapping of names, each once and " + rule_text(rule, false) + ", to texts";
 }
 
 }  // namespace lft::recipe

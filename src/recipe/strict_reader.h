@@ -102,6 +102,8 @@ class StrictReader {
   static bool parse(const YamlNode& node, const FieldRule& rule, Mapping* out);
   template <class T>
   static bool parse(const YamlNode& node, const FieldRule& rule, ByPattern<T>* out);
+  /// The choices are those of the names.
+  static bool parse(const YamlNode& node, const FieldRule& rule, ByPattern<std::string>* out);
   static std::string expected(int64_t, const FieldRule& rule);
   static std::string expected(double, const FieldRule& rule);
   static std::string expected(bool, const FieldRule& rule);
@@ -117,6 +119,7 @@ class StrictReader {
   static std::string expected(const Mapping&, const FieldRule& rule);
   static std::string expected(const ByPattern<int64_t>&, const FieldRule& rule);
   static std::string expected(const ByPattern<double>&, const FieldRule& rule);
+  static std::string expected(const ByPattern<std::string>&, const FieldRule& rule);
 
   FieldNames names_;
   std::vector<Frame> frames_;

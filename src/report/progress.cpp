@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "src/base/bar.h"
 #include "src/base/log.h"
 #include "src/base/terminal.h"
 #include "src/base/text.h"
@@ -17,24 +18,9 @@ namespace {
 
 constexpr double kRedraw = 0.05,
                  kQuiet = 5;  // seconds between two updates of a bar, and between two lines
-constexpr int64_t kLongestBar = 40, kShortestBar = 6;
 
 double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-/// 0:07, 12:34, 1:02:03, 2d 03:04.
-std::string duration_text(double seconds) {
-  const auto s = static_cast<int64_t>(std::min(seconds, 1e9));
-  char buffer[64];
-  if (s >= 86400) {
-    snprintf(buffer, sizeof buffer, "%ldd %02ld:%02ld", s / 86400, s / 3600 % 24, s / 60 % 60);
-  } else if (s >= 3600) {
-    snprintf(buffer, sizeof buffer, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
-  } else {
-    snprintf(buffer, sizeof buffer, "%ld:%02ld", s / 60, s % 60);
-  }
-  return buffer;
 }
 
 /// A part of the line. If the line is too long, the parts of the highest rank are dropped first.
@@ -48,6 +34,7 @@ std::vector<Part> parts_of(const ProgressState& state) {
   std::vector<Part> parts = {
       {0, "step " + std::to_string(m.step) + "/" + std::to_string(state.total_steps)}};
   if (state.epoch >= 0) parts.push_back({4, format_number(state.epoch, "epoch %.2f")});
+  if (!state.stepped) return parts;
   parts.push_back({1, format_number(m.loss, "loss %.4f")});
   if (std::isfinite(state.eval_loss))
     parts.push_back({2, format_number(state.eval_loss, "eval %.4f")});
@@ -58,22 +45,6 @@ std::vector<Part> parts_of(const ProgressState& state) {
   if (state.checkpoint_s >= 1)
     parts.push_back({9, "checkpoints " + duration_text(state.checkpoint_s)});
   return parts;
-}
-
-std::string bar_text(int64_t cells, int64_t done, int64_t total) {
-  const int64_t full = total > 0 ? std::clamp<int64_t>(cells * done / total, 0, cells) : 0;
-  return "[" +
-         (full > 0
-              ? coloured(std::string(static_cast<size_t>(full), '#'), Colour::kGreen, STDERR_FILENO)
-              : "") +
-         std::string(static_cast<size_t>(cells - full), '.') + "] ";
-}
-
-/// The bar before a line, if there is room; at most width - 1 columns.
-std::string with_bar(const std::string& line, int64_t done, int64_t total, int64_t width) {
-  const int64_t room = width - columns_of(line) - 4;  // brackets, a blank, an empty last column
-  if (room >= kShortestBar) return bar_text(std::min(room, kLongestBar), done, total) + line;
-  return line.substr(0, static_cast<size_t>(std::max<int64_t>(width - 1, 0)));
 }
 
 }  // namespace
@@ -105,71 +76,89 @@ std::string progress_bar(const ProgressState& state, int64_t width) {
 
 Progress::Progress(ProgressOptions options)
     : options_(std::move(options)), terminal_(is_terminal(STDERR_FILENO)) {
+  live_clock_ = !options_.clock;
   if (!options_.clock) options_.clock = steady_seconds;
-  start_ = shown_ = options_.clock();
+  start_ = shown_ = updated_ = options_.clock();
+}
+
+void Progress::begin() {
+  {
+    const std::lock_guard lock(mutex_);
+    start_ = shown_ = updated_ = options_.clock();
+    state_.metrics.step = options_.first_step;
+    state_.total_steps = options_.total_steps;
+    state_.stepped = false;
+    set_epoch();
+  }
+  if (live_clock_) live_.emplace([this](int64_t width) { return text(width); }, "after this step");
+  show_status(text(terminal_width(STDERR_FILENO)));
+}
+
+void Progress::eval_loss(double loss) {
+  const std::lock_guard lock(mutex_);
+  state_.eval_loss = loss;
+}
+
+/// Between two steps: what is known of the last one. A plain line is left to update() if the steps
+/// between two lines are limited and this one is not a long one.
+std::string Progress::text(int64_t width) {
+  const std::lock_guard lock(mutex_);
+  const double now = options_.clock();
+  if (width == 0 && options_.plain_every > 1 && now - updated_ < kQuiet) return "";
+  set_times(now);
+  shown_ = now;
+  return width == 0 ? progress_line(state_) : progress_bar(state_, width);
+}
+
+void Progress::set_times(double now) {
+  const int64_t done = state_.metrics.step - options_.first_step;
+  state_.elapsed_s = now - start_;
+  state_.eta_s = done <= 0 ? -1
+                           : (updated_ - start_) / static_cast<double>(done) *
+                                 static_cast<double>(std::max<int64_t>(
+                                     options_.total_steps - state_.metrics.step, 0));
+}
+
+void Progress::set_epoch() {
+  if (options_.steps_per_epoch <= 0) return;
+  state_.epoch =
+      static_cast<double>(state_.metrics.step) / static_cast<double>(options_.steps_per_epoch);
 }
 
 void Progress::update(const StepMetrics& metrics) {
-  const double now = options_.clock();
-  const int64_t done = metrics.step - options_.first_step, total = options_.total_steps;
-  state_.metrics = metrics;
-  state_.eval_s += metrics.eval_s;
-  state_.checkpoint_s += metrics.checkpoint_s;
-  state_.total_steps = total;
-  state_.elapsed_s = now - start_;
-  state_.eta_s = done > 0 ? state_.elapsed_s / static_cast<double>(done) *
-                                static_cast<double>(std::max<int64_t>(total - metrics.step, 0))
-                          : -1;
-  if (options_.steps_per_epoch > 0) {
-    state_.epoch =
-        static_cast<double>(metrics.step) / static_cast<double>(options_.steps_per_epoch);
+  std::string line;
+  {
+    const std::lock_guard lock(mutex_);
+    const double now = updated_ = options_.clock();
+    state_.metrics = metrics;
+    state_.stepped = true;
+    state_.eval_s += metrics.eval_s;
+    state_.checkpoint_s += metrics.checkpoint_s;
+    state_.total_steps = options_.total_steps;
+    set_times(now);
+    set_epoch();
+    const bool ends = !told_ || metrics.step >= options_.total_steps;
+    const bool due = terminal_ ? now - shown_ >= kRedraw
+                               : now - shown_ >= kQuiet &&
+                                     metrics.step % std::max<int64_t>(options_.plain_every, 1) == 0;
+    if (!ends && !due) return;
+    told_ = true;
+    shown_ = now;
+    line = terminal_ ? progress_bar(state_, terminal_width(STDERR_FILENO)) : progress_line(state_);
   }
-  const bool ends = !told_ || metrics.step >= total;
-  const bool due = terminal_ ? now - shown_ >= kRedraw
-                             : now - shown_ >= kQuiet &&
-                                   metrics.step % std::max<int64_t>(options_.plain_every, 1) == 0;
-  if (!ends && !due) return;
-  told_ = true;
-  shown_ = now;
   if (terminal_) {
-    show_status(progress_bar(state_, terminal_width(STDERR_FILENO)));
+    show_status(line);
   } else {
-    notice(progress_line(state_));
+    notice(line);
   }
 }
 
 void Progress::finish() {
+  live_.reset();
   if (!terminal_ || !told_) return;
   show_status(progress_bar(state_, terminal_width(STDERR_FILENO)));
   keep_status();
   told_ = false;
-}
-
-EvalProgress::EvalProgress(int64_t total, std::function<double()> clock)
-    : total_(total),
-      clock_(clock ? std::move(clock) : steady_seconds),
-      terminal_(is_terminal(STDERR_FILENO)),
-      start_(clock_()),
-      shown_(start_) {}
-
-EvalProgress::~EvalProgress() {
-  if (terminal_) show_status("");
-}
-
-void EvalProgress::update(int64_t done) {
-  const double now = clock_();
-  if (now - shown_ < (terminal_ ? kRedraw : kQuiet)) return;
-  shown_ = now;
-  const double elapsed = now - start_, eta = elapsed /
-                                             static_cast<double>(std::max<int64_t>(done, 1)) *
-                                             static_cast<double>(total_ - done);
-  const std::string line = "evaluation " + std::to_string(done) + "/" + std::to_string(total_) +
-                           " " + duration_text(elapsed) + "<" + duration_text(eta);
-  if (terminal_) {
-    show_status(with_bar(line, done, total_, terminal_width(STDERR_FILENO)));
-  } else {
-    notice(line);
-  }
 }
 
 }  // namespace lft::report

@@ -1,11 +1,14 @@
 // Progress of a run: a bar on the terminal's last line, or a line every few seconds if stderr is
-// not a terminal. Evaluations have a separate bar.
+// not a terminal. Other phases are shown by src/base/phase.h.
 #pragma once
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <mutex>
+#include <optional>
 #include <string>
 
+#include "src/base/phase.h"
 #include "src/report/metrics.h"
 
 namespace lft::report {
@@ -21,6 +24,7 @@ struct ProgressOptions {
 struct ProgressState {
   StepMetrics metrics;
   int64_t total_steps = 0;
+  bool stepped = true;     // false: no step is done yet, so that its figures are unknown
   double epoch = -1;       // passes over the data so far
   double eval_loss = NAN;  // the newest
   double elapsed_s = -1, eta_s = -1;
@@ -39,34 +43,27 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress() { finish(); }
+  /// Shows the bar before the first step; the time counts from here, otherwise from construction.
+  /// From now on the bar is also redrawn between two steps, unless there is a clock in the options.
+  void begin();
   /// The first and the last step always have a line.
   void update(const StepMetrics& metrics);
   /// Sets the value shown from now on.
-  void eval_loss(double loss) { state_.eval_loss = loss; }
+  void eval_loss(double loss);
   /// Keeps the last state of the bar as a line.
   void finish();
 
  private:
+  std::string text(int64_t width);  // width 0: a plain line
+  void set_times(double now);
+  void set_epoch();
+
   ProgressOptions options_;
+  std::mutex mutex_;  // of the following
   ProgressState state_;
-  bool terminal_, told_ = false;
-  double start_ = 0, shown_ = 0;  // shown_: when the last line was
-};
-
-/// Progress of an evaluation by rows, cleared at its end.
-class EvalProgress {
- public:
-  explicit EvalProgress(int64_t total, std::function<double()> clock = {});
-  EvalProgress(const EvalProgress&) = delete;
-  EvalProgress& operator=(const EvalProgress&) = delete;
-  ~EvalProgress();
-  void update(int64_t done);
-
- private:
-  int64_t total_;
-  std::function<double()> clock_;
-  bool terminal_;
-  double start_ = 0, shown_ = 0;
+  double start_ = 0, shown_ = 0, updated_ = 0;  // shown_: when the last line was
+  bool terminal_, told_ = false, live_clock_ = true;
+  std::optional<Shown> live_;
 };
 
 }  // namespace lft::report

@@ -49,8 +49,7 @@ TokenizerParts file_parts(const TokenizerFiles& files, const Tokenizer& tokenize
                             {"unk", tokenizer.special().unk},
                             {"map", files.special_map}};
   TokenizerParts parts;
-  for (const auto& [name, value] : json)
-    parts[name] = sha256(value.dump(-1, ' ', false, io::Json::error_handler_t::replace));
+  for (const auto& [name, value] : json) parts[name] = sha256(io::json_text(value));
   Sha256 vocabulary;
   for (int64_t id = 0; id < tokenizer.vocab_size(); ++id)
     vocabulary.update(tokenizer.token_of(id) + std::string(1, '\0'));

@@ -24,11 +24,11 @@ struct Ran {
   }
 };
 
-/// `arguments` in shell syntax.
-inline Ran run_lft(const std::string& arguments) {
+/// `arguments` in shell syntax; `folder`: the working directory.
+inline Ran run_lft(const std::string& arguments, const std::string& folder = ".") {
   const TempDir scratch;
-  const std::string command =
-      "OMP_NUM_THREADS=1 " LFT_BINARY_DIR "/lft " + arguments + " 2>" + scratch.file("err");
+  const std::string command = "cd " + folder + " && OMP_NUM_THREADS=1 " LFT_BINARY_DIR "/lft " +
+                              arguments + " 2>" + scratch.file("err");
   Ran ran;
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return ran;

@@ -74,7 +74,7 @@ TEST_F(Check, PrintsPlanProofAndMemoryAndExitsWithZero) {
   const Ran ran = check();
   EXPECT_EQ(ran.code, 0) << ran.err;
   for (const char* piece :
-       {"precision  fp32", "llm layers.1.mlp.down_proj ", "projector linear_2 ", "parameters (",
+       {"precision  fp32", "llm layers.0-1.mlp.down_proj ", "projector linear_2 ", "parameters (",
         "memory     predicted for the largest micro-batch of the run, of step ",
         ": 4 rows of up to ", "frozen weights ", "activations, decoder layers ", "free: it fits",
         "train.activation_checkpointing=block ", "were taken by the model", "\nit will train\n"}) {

@@ -42,6 +42,30 @@ TEST_F(Completions, BashWalksFromCommandToCommand) {
   EXPECT_NE(completed("lft debug base --", 3).find("--help"), std::string::npos);
   EXPECT_EQ(completed("lft check x.yaml --p", 3), "--plan\n");
   EXPECT_EQ(completed("lft debug part", 2), "\n") << "hidden commands stay hidden";
+  EXPECT_EQ(completed("lft train --first", 2), "\n") << "hidden options, too";
+}
+
+TEST_F(Completions, BashKnowsRecipesFieldsTargetsAndMetrics) {
+  const std::string script = file("bash");
+  const auto completed = [&](const std::string& words, int at) {
+    return shell("source " + script + "; COMP_WORDS=(" + words +
+                 "); COMP_CWORD=" + std::to_string(at) + "; _lft; echo \"${COMPREPLY[@]}\"");
+  };
+  EXPECT_EQ(completed("lft train rows-200", 2), "rows-200 rows-200k\n");
+  EXPECT_EQ(completed("lft recipe cat quick", 3), "quickstart quickstart-base\n");
+  EXPECT_EQ(completed("lft generate smol", 2), "smolvlm-lora\n");
+  EXPECT_EQ(completed("lft train x.yaml --set lora.r", 4), "lora.rank= lora.rank_pattern=\n");
+  EXPECT_EQ(completed("lft sweep x.yaml --over optim.l", 4), "optim.lr= optim.lora_plus_ratio=\n");
+  EXPECT_EQ(completed("lft export a --target sg", 4), "sglang\n");
+  EXPECT_EQ(completed("lft eval a --metric a", 4), "anls\n");
+}
+
+TEST_F(Completions, ZshAndFishHaveTheSameValues) {
+  const std::string zsh = test::slurp(file("zsh")), fish = test::slurp(file("fish"));
+  for (const char* word : {"rows-200k", "optim.lr=", "sglang", "anls"}) {
+    EXPECT_NE(zsh.find(word), std::string::npos) << word;
+    EXPECT_NE(fish.find(word), std::string::npos) << word;
+  }
 }
 
 TEST_F(Completions, TheManPageHasDefaultsVariablesAndFiles) {

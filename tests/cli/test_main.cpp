@@ -48,6 +48,7 @@ TEST(Main, HelpAndVersionExitWithZero) {
 
 TEST(Main, MistakesOnTheCommandLine) {
   expect_error(run_lft("trian recipe.yaml"), 2, "lft train");
+  expect_error(run_lft("chat"), 2, "in lft: lft generate");
   expect_error(run_lft("'x\x1b[2J'"), 2, "\\x1b");
   expect_error(run_lft("train"), 2, "lft train --help");
   expect_error(run_lft("train a.yaml --no-such-flag"), 2, "--no-such-flag");

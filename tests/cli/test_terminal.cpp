@@ -155,6 +155,24 @@ TEST_P(Terminal, WhatIsSaidOfDataAndAMergeIsFolded) {
   }
 }
 
+/// Programs that read the last line of a pipe are not affected.
+TEST_P(Terminal, AnEvaluationIsATableThere) {
+  const TinyRun run;
+  const std::string file = run.dir().write("run.yaml", dump_recipe(run.recipe("out")));
+  const std::vector<std::string> eval = {"eval", file, "--model", run.model(), "--max-new-tokens",
+                                         "1"};
+  const Screen table = on_screen(GetParam(), eval);
+  EXPECT_EQ(table.code, 0) << table.text();
+  for (const char* start : {"model        ", "adapter      none: the base alone", "rows         12",
+                            "loss         ", "exact match  0.0000"})
+    EXPECT_FALSE(table.line(start).empty()) << start << "\n" << table.text();
+  EXPECT_EQ(table.text().find('{'), std::string::npos) << table.text();
+  std::vector<std::string> json = eval;
+  json.emplace_back("--json");
+  const Screen line = on_screen(GetParam(), json);
+  EXPECT_NE(line.text().find("{\"model\":\""), std::string::npos) << line.text();
+}
+
 INSTANTIATE_TEST_SUITE_P(Columns, Terminal, ::testing::Values(80, 200));
 
 TEST(Terminals, ADumbOneHasPlainLines) {

@@ -1,16 +1,159 @@
-// The files of data.train: names that are no files.
+// The files that a path of a recipe names: folders of JSON or CSV files, LLaMA-Factory's
+// dataset_info.json, Hugging Face's imagefolder.
 #include <gtest/gtest.h>
 
+#include "data/fixtures.h"
+#include "src/data/encode.h"
+#include "src/data/row_dataset.h"
 #include "src/data/sources/data_files.h"
 #include "support/expect_error.h"
 
 namespace lft::data_files_test {
+using namespace lft::data;
 namespace {
 
-TEST(DataFiles, ADataSetOfTheHubIsDownloadedByAnotherProgram) {
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "hf download --repo-type dataset HuggingFaceM4/ChartQA",
-                   data::data_files("HuggingFaceM4/ChartQA"));
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "nowhere/rows.json", data::data_files("nowhere/rows.json"));
+using test::TempDir;
+
+constexpr char kRow[] = "{\"question\":\"Q\",\"answer\":\"A\"}\n";
+
+std::vector<std::string> names(const TempDir& dir, const std::string& path = "") {
+  std::vector<std::string> found;
+  for (const DataFile& file : data_files(dir.path() + path))
+    found.push_back(file.path.substr(dir.path().size()));
+  return found;
+}
+using Names = std::vector<std::string>;
+
+TEST(DataFiles, AFolderOfJsonFilesOrOfTables) {
+  const TempDir dir;
+  for (const char* name : {"json/b.jsonl", "json/a.json", "json/.hidden.json", "json/README.md",
+                           "csv/2.csv", "csv/1.csv", "json/b.jsonl.lft.rows"})
+    dir.write(name, kRow);
+  EXPECT_EQ(names(dir, "/json"), (Names{"/json/a.json", "/json/b.jsonl"}));
+  EXPECT_EQ(names(dir, "/csv"), (Names{"/csv/1.csv", "/csv/2.csv"}));
+  dir.write("json/c.csv", kRow);
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "several kinds of data files", names(dir, "/json"));
+  dir.write("splits/train.json", kRow);
+  dir.write("splits/test.json", kRow);
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "several splits", names(dir, "/splits"));
+  EXPECT_TRUE(names(dir).empty());  // no data file
+}
+
+TEST(DataFiles, AnImageFolderNamesItsImagesInFileName) {
+  const TempDir dir;
+  const std::string jpg = "folder/pets/a.jpg";
+  dir.write(jpg, "x");
+  dir.write("folder/metadata.csv", "file_name,text,breed\npets/a.jpg,A cat.,persian\n");
+  const std::vector<DataFile> files = data_files(dir.file("folder"));
+  ASSERT_EQ(files.size(), 1U);
+  EncodeOptions options = test::small_options();
+  options.count_unknown = true;
+  const test::ByteTokenizer tokenizer;
+  const auto rows = open_dataset(dir.file("folder"), "", tokenizer, options);
+  const Row row = rows->row(0);
+  EXPECT_EQ(row.images, Names{"pets/a.jpg"});
+  EXPECT_EQ(row.turns()[0].question, "<image>\n");
+  EXPECT_EQ(row.turns()[0].answer, "A cat.");
+  EXPECT_EQ(rows->image_paths(0), Names{dir.file(jpg)});
+  options.columns.names = {{"question", "q"}};  // of another source of the recipe
+  EXPECT_EQ(open_dataset(dir.file("folder"), "", tokenizer, options)->size(), 1);
+  dir.write("splits/train/metadata.jsonl", kRow);
+  dir.write("splits/test/metadata.jsonl", kRow);
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "splits/test", names(dir, "/splits"));
+  EXPECT_EQ(names(dir, "/splits/train"), Names{"/splits/train/metadata.jsonl"});
+}
+
+/// LLaMA-Factory's data/dataset_info.json, abridged.
+constexpr char kInfo[] = R"({
+  "alpaca": {"file_name": "alpaca.json"},
+  "own": {"file_name": "own.json", "columns": {"prompt": "q", "response": "a", "images": "pics"}},
+  "talk": {"file_name": "talk.json", "formatting": "sharegpt",
+           "columns": {"messages": "messages", "images": "images"},
+           "tags": {"role_tag": "role", "content_tag": "content", "user_tag": "user",
+                    "assistant_tag": "assistant"}},
+  "plain": {"file_name": "plain.json", "formatting": "sharegpt"},
+  "folder": {"file_name": "parts"},
+  "hub": {"hf_hub_url": "llamafactory/x"},
+  "dpo": {"file_name": "dpo.json", "ranking": true},
+  "video": {"file_name": "v.json", "columns": {"prompt": "q", "videos": "videos"}},
+  "part": {"file_name": "own.json", "num_samples": 5},
+  "other": {"file_name": "own.json", "formatting": "weird"},
+  "odd": {"file_name": "own.json", "columns": 3},
+  "gone": {"file_name": "gone.json"}})";
+
+class DatasetInfo : public testing::Test {
+ protected:
+  DatasetInfo() {
+    dir_.write("dataset_info.json", kInfo);
+    dir_.write("alpaca.json", R"([{"instruction":"I","input":"J","output":"A"}])");
+    dir_.write("own.json", R"([{"q":"<image>Q","a":"A","pics":["p/a.png"],"input":"not used"}])");
+    dir_.write("talk.json", R"([{"messages":[{"role":"user","content":"<image>Q"},)"
+                            R"({"role":"assistant","content":"A"}],"images":["p/a.png"]}])");
+    dir_.write("plain.json", R"([{"conversations":[{"from":"human","value":"Q"},)"
+                             R"({"from":"gpt","value":"A"}]}])");
+    dir_.write("parts/1.jsonl", "{\"instruction\":\"Q\",\"output\":\"A\"}\n");
+    dir_.write("parts/2.jsonl", "{\"instruction\":\"R\",\"output\":\"B\"}\n");
+    options_.count_unknown = true;
+  }
+  std::unique_ptr<Dataset> open(const std::string& name, const std::string& root = "") {
+    return open_dataset(dir_.file("dataset_info.json" + (name.empty() ? "" : "#" + name)), root,
+                        tokenizer_, options_);
+  }
+  std::string turn(const std::string& name, int64_t row = 0) {
+    const text::Turn turn = open(name)->row(row).turns().at(0);
+    return turn.question + "|" + turn.answer;
+  }
+
+  TempDir dir_;
+  test::ByteTokenizer tokenizer_;
+  EncodeOptions options_ = test::small_options();
+};
+
+TEST_F(DatasetInfo, NamesFilesColumnsAndTags) {
+  EXPECT_EQ(turn("alpaca"), "I\nJ|A");
+  EXPECT_EQ(turn("own"), "<image>Q|A");  // a column that is not named is not used
+  EXPECT_EQ(turn("talk"), "<image>Q|A");
+  EXPECT_EQ(turn("plain"), "Q|A");
+  EXPECT_EQ(turn("folder", 1), "R|B");
+  for (const char* name : {"own", "talk"}) {
+    EXPECT_EQ(open(name)->row(0).images, Names{"p/a.png"});
+    EXPECT_EQ(open(name)->image_paths(0), Names{dir_.file("p/a.png")});
+    EXPECT_EQ(open(name, "/other")->image_paths(0), Names{"/other/p/a.png"});
+  }
+  options_.columns.names = {{"answer", "input"}};  // the recipe's names replace those of the file
+  EXPECT_EQ(turn("own"), "<image>Q|not used");
+}
+
+TEST_F(DatasetInfo, WhatIsNotReadIsRefusedByName) {
+  for (const auto& [name, piece] :
+       std::vector<std::array<std::string, 2>>{{"", "dataset_info.json#alpaca"},
+                                               {"alpacca", "write "},
+                                               {"hub", "lft does not download"},
+                                               {"dpo", "a data set of preferences"},
+                                               {"video", "a column that lft does not support"},
+                                               {"part", "num_samples"},
+                                               {"other", "alpaca, sharegpt or openai"},
+                                               {"odd", "columns"},
+                                               {"gone", "gone.json"}}) {
+    EXPECT_LFT_ERROR(ErrorKind::kInput, piece, open(name));
+  }
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "dataset_info.json#", data_files(dir_.path()));
+  dir_.write("one/dataset_info.json", R"({"x": {"file_name": "x.json"}})");
+  dir_.write("one/x.json", R"([{"instruction":"Q","output":"A"}])");
+  EXPECT_EQ(data_files(dir_.file("one/dataset_info.json")).size(), 1U);
+  EXPECT_EQ(names(dir_, "/one"), Names{"/one/x.json"});
+  dir_.write("two/dataset_info.json", R"({"x": )");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "two/dataset_info.json",
+                   data_files(dir_.file("two/dataset_info.json#x")));
+}
+
+TEST(DataFiles, ANameOfTheHubIsRefusedWithTheCommandThatFetchesIt) {
+  EXPECT_LFT_ERROR(ErrorKind::kInput,
+                   "hf download HuggingFaceM4/ChartQA --repo-type dataset --local-dir data/ChartQA",
+                   data_files("HuggingFaceM4/ChartQA"));
+  EXPECT_LFT_ERROR(
+      ErrorKind::kInput, "data/rows.json",
+      open_dataset("data/rows.json", "", test::ByteTokenizer(), test::small_options()));
 }
 
 }  // namespace

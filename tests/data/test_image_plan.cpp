@@ -6,6 +6,7 @@
 #include "data/fixtures.h"
 #include "src/data/encode.h"
 #include "src/data/encoded_image.h"
+#include "src/io/decode/image_decode.h"
 #include "src/io/png_write.h"
 #include "support/expect_error.h"
 

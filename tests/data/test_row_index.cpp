@@ -103,7 +103,7 @@ TEST(RowIndex, ErrorsAreThoseOfReadingAllRows) {
     const auto message = [&](const auto& read) {
       return thrown_text(ErrorKind::kInput, read, __FILE__, __LINE__);
     };
-    EXPECT_EQ(message([&] { open(path); }), message([&] { read_row_file(path, false); })) << text;
+    EXPECT_EQ(message([&] { open(path); }), message([&] { read_row_file(path, {}); })) << text;
   }
 }
 

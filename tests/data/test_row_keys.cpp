@@ -41,13 +41,16 @@ Row parse(const Json& json) {
 /// The row keys that are counted, if they are not errors.
 std::set<std::string> counted(const Json& json) {
   RowKeys keys;
-  parse_row(json, "d.json[3]", 3, keys, {.count_unknown = true});
+  parse_row(json, "d.json[3]", 3, keys, {.count_unknown = true, .count_marks = true});
   return keys.unused;
 }
 std::string refusal(const Json& json, bool counts = false) {
   RowKeys keys;
   return test::thrown_text(
-      ErrorKind::kInput, [&] { parse_row(json, "d.json[3]", 3, keys, {.count_unknown = counts}); },
+      ErrorKind::kInput,
+      [&] {
+        parse_row(json, "d.json[3]", 3, keys, {.count_unknown = counts, .count_marks = counts});
+      },
       __FILE__, __LINE__);
 }
 std::optional<std::string> system_text(const Row& row) {
@@ -88,14 +91,12 @@ TEST(RowKeys, TheReferenceListsTheKeysOfMetadata) {
 }
 
 TEST(RowKeys, OtherKindsOfSamplesAreRefusedByName) {
-  for (const char* key : {"video", "videos", "audio", "audios", "objects"}) {
+  for (const char* key :
+       {"video", "videos", "audio", "audios", "objects", "boxes", "bbox", "weights", "loss_weight",
+        "functions", "rejected_response", "chosen", "loss_scale", "system_prompt"}) {
     for (const bool counts : {false, true})
       expect_holds(refusal(with(key, {"a"}), counts),
-                   {"a row of a kind that lft does not train on", key, "next: "});
-  }
-  for (const char* key : {"functions", "rejected_response", "chosen"}) {
-    expect_holds(refusal(with(key, "x")), {"a key that lft does not use", key});
-    EXPECT_EQ(counted(with(key, "x")).size(), 1U) << key;
+                   {"a key with a meaning that lft does not support", key, "next: "});
   }
   for (const char* mark : {"<video>", "<audio>", "<bbox>", "<ref-object>"}) {
     for (const size_t message : {0U, 1U}) {
@@ -114,13 +115,13 @@ TEST(RowKeys, AFileCountsThemInOneWarningWithTheirNames) {
       dir.write("d.jsonl", with("note", "x").dump() + "\n" + with("note", "y").dump() + "\n" +
                                kTalk + "\n" + answer_with("rank", 1).dump() + "\n");
   testing::internal::CaptureStderr();
-  EXPECT_EQ(read_row_file(path, false, /*count_unknown=*/true).rows.size(), 4U);
+  EXPECT_EQ(read_row_file(path, {.count_unknown = true}).rows.size(), 4U);
   const std::string said = testing::internal::GetCapturedStderr();
   expect_holds(said, {"warning: " + path +
                       ": lft does not use \"note\" (2 rows), conversations[].\"rank\" (1 row)"});
   EXPECT_EQ(said.find("warning: "), said.rfind("warning: "));
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "d.jsonl:1", read_row_file(path, false));
-  EXPECT_EQ(read_row_file(path, true).bad.size(), 3U);
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "d.jsonl:1", read_row_file(path, {}));
+  EXPECT_EQ(read_row_file(path, {.keep_bad = true}).bad.size(), 3U);
 }
 
 TEST(Masks, WeightAndLossSayWhetherAnAnswerIsLearnt) {

@@ -18,7 +18,7 @@ Json talk() {
       R"({"conversations":[{"from":"human","value":"Q"},{"from":"gpt","value":"A"}]})");
 }
 ReadRow read(const Json& row, bool counts = false) {
-  return read_row(row.dump(), "d.json[3]", 3, {.count_unknown = counts});
+  return read_row(row.dump(), "d.json[3]", 3, {.count_marks = counts});
 }
 std::string read_refusal(const Json& row) {
   const ReadRow found = read(row);
@@ -57,7 +57,7 @@ TEST(RowMarks, PlaceholdersOfOtherToolsInRowsWithoutAnImage) {
     Json row = talk();
     row["conversations"][0]["value"] = std::string("see ") + mark + "\nWhat is it?";
     expect_holds(read_refusal(row), {"a mark of another tool", "question 1", "no image in the row",
-                                     "\"images\"", "data.unknown_keys: warn"});
+                                     "\"images\"", "data.special_tokens_in_text: text"});
     EXPECT_EQ(read(row, true).keys.unused,
               (std::set<std::string>{"placeholders of other tools in rows without an image"}))
         << mark;
@@ -81,7 +81,7 @@ TEST(RowMarks, TokensOfOtherTokenizersAreWordsInARow) {
     EncodeOptions options = test::small_options();
     EXPECT_LFT_ERROR(ErrorKind::kInput, "which is no token of this tokenizer",
                      encode_row(row, "", test::ByteTokenizer(), options));
-    options.count_unknown = true;
+    options.count_marks = true;
     EXPECT_NO_THROW(encode_row(row, "", test::ByteTokenizer(), options));
   }
 }

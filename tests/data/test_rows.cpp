@@ -128,11 +128,15 @@ TEST(Rows, OpenAiParts) {
 
 TEST(Rows, FormatNames) {
   const std::pair<std::string, std::string> formats[] = {
-      {kGood, "LLaVA"},
+      {kGood, "format LLaVA"},
       {R"({"conversations":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})",
-       "ShareGPT"},
+       "format ShareGPT"},
       {R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})",
-       "OpenAI messages"}};
+       "format OpenAI messages"},
+      {R"({"prompt":"Q","completion":"A"})", "rows of prompt, completion"},
+      {R"({"prompt":[{"role":"user","content":"Q"}],)"
+       R"("completion":[{"role":"assistant","content":"A"}]})",
+       "format TRL prompt and completion"}};
   for (const auto& [row, format] : formats) {
     RowKeys keys;
     parse_row(parse_json(row, "x"), "x", 0, keys);
@@ -193,7 +197,6 @@ TEST(Rows, ImageErrors) {
       R"("conversations":[{"from":"human","value":"Q"},{"from":"gpt","value":"A"}]})";
   expect_bad("{\"image\":\"a\",\"images\":[\"b\"]," + talk, ":1", "both \"image\" and \"images\"");
   expect_bad("{\"image\":3," + talk, ":1", "names no file");
-  expect_bad("{\"images\":\"a.png\"," + talk, ":1", "not a list");
   expect_bad("{\"images\":[\"a.png\", 3]," + talk, ":1", "names no file");
   expect_bad("{\"image\":\"https://example.org/a.png\"," + talk, ":1", "URL");
   expect_bad("{\"id\":[1]," + talk, ":1", "\"id\"");
@@ -217,8 +220,9 @@ TEST(Rows, NestingAndLongRowsAreBounded) {
 
 TEST(Rows, BadRowsKeepTheirPlaceWhenAsked) {
   const TempDir dir;
-  const RowFile file = read_row_file(
-      dir.write("d.jsonl", std::string(kGood) + "\n{}\nnot json\n" + kGood + "\n"), true);
+  const RowFile file =
+      read_row_file(dir.write("d.jsonl", std::string(kGood) + "\n{}\nnot json\n" + kGood + "\n"),
+                    {.keep_bad = true});
   ASSERT_EQ(file.rows.size(), 4u);
   ASSERT_EQ(file.bad.size(), 2u);
   EXPECT_EQ(file.rows[1].id, "1");

@@ -1,6 +1,7 @@
 """The README's steps without a GPU, from a few own rows to an adapter that is better than its base
 on unseen rows, as printed."""
 
+import csv
 import json
 import os
 import pathlib
@@ -39,7 +40,7 @@ TEMPLATE = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A user's files: the program, a base, rows with a question and an answer, and their images."""
+    """A user's files: the program, a base, a table of questions and answers, and the images."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "build").mkdir()
     (folder / "build/lft").symlink_to(LFT.resolve())
@@ -48,12 +49,13 @@ def folder(tmp_path_factory):
     (base / "chat_template.jinja").write_text(TEMPLATE)
     (folder / "data").mkdir()
     (folder / "data/images").symlink_to(DIGITS / "images")
-    rows = []
+    rows = [("image", "question", "answer")]
     for row in json.loads((DIGITS / "train.json").read_text())[:ROWS]:
         question, answer = (turn["value"] for turn in row["conversations"])
         question = question.removeprefix("<image>\n")
-        rows.append(dict(image=row["image"], question=question, answer=answer))
-    (folder / "data/rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        rows.append((row["image"], question, answer))
+    with open(folder / "data/rows.csv", "w", newline="") as file:
+        csv.writer(file).writerows(rows)
     return folder
 
 

@@ -1,6 +1,6 @@
 // Guarantee J1: no command opens a socket, starts another program, writes outside its output
-// path, or creates a file whose name comes from data. `lft debug determinism` and `lft
-// verify-resume` are excluded: they start lft itself, by /proc/self/exe.
+// path, or creates a file whose name comes from data. `lft debug determinism`, `lft verify-resume`
+// and `lft sweep` are excluded: they start lft itself, by /proc/self/exe.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
@@ -120,6 +120,7 @@ TEST_F(NoSurprises, InCommandsThatWriteNothing) {
        "--max-new-tokens", "2"},
       "");
   lft({"recipe", "fields"}, "");
+  lft({"recipe", "fields", "optim"}, "");
   lft({"doctor"}, "");
   lft({"--version"}, "");
 }
@@ -132,6 +133,11 @@ TEST_F(NoSurprises, InARunFromCheckToMerge) {
   EXPECT_EQ(step_lines(out("run")).size(), 5u);
   EXPECT_TRUE(fs::exists(out("run/report.html")));
   lft({"checkpoint", "verify", out("run")}, "");
+  lft({"runs", path("outs")}, "");
+  lft({"runs", "best", path("outs")}, "");
+  lft({"status", out("run")}, "");
+  lft({"generate", out("run"), "--prompt", "What?", "--max-new-tokens", "2"}, "");
+  lft({"eval", out("run"), "--max-new-tokens", "2"}, "");
   lft({"merge", "--adapter", adapter, "--out", out("merged")}, "merged");
   lft({"export", adapter, "--target", "peft", "--check"}, "");
   lft({"export", adapter, "--target", "peft", "--out", out("exported")}, "exported");

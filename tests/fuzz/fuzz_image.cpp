@@ -1,4 +1,4 @@
-#include "src/io/image.h"
+#include "src/io/decode/image_decode.h"
 #include "tests/fuzz/targets.h"
 
 namespace lft::fuzz {

@@ -10,8 +10,9 @@ bool rows(std::string_view bytes) {
   static MemoryFile file;
   file.set(bytes);
   RowFile strict, lenient;
-  const bool good = reads(ErrorKind::kInput, [&] { strict = read_row_file(file.path(), false); });
-  const bool kept = reads(ErrorKind::kInput, [&] { lenient = read_row_file(file.path(), true); });
+  const bool good = reads(ErrorKind::kInput, [&] { strict = read_row_file(file.path(), {}); });
+  const bool kept =
+      reads(ErrorKind::kInput, [&] { lenient = read_row_file(file.path(), {.keep_bad = true}); });
   expect(good == (kept && lenient.bad.empty()), "bad rows are kept, bad files are not");
   for (const auto& [index, error] : lenient.bad) {
     expect(index >= 0 && index < static_cast<int64_t>(lenient.rows.size()),

@@ -33,8 +33,9 @@ bool tar(std::string_view bytes) {
   static MemoryFile memory;
   memory.set(with_checksums(bytes));
   RowFile strict, lenient;
-  const bool good = reads(ErrorKind::kInput, [&] { strict = read_row_file(memory.path(), false); });
-  const bool kept = reads(ErrorKind::kInput, [&] { lenient = read_row_file(memory.path(), true); });
+  const bool good = reads(ErrorKind::kInput, [&] { strict = read_row_file(memory.path(), {}); });
+  const bool kept =
+      reads(ErrorKind::kInput, [&] { lenient = read_row_file(memory.path(), {.keep_bad = true}); });
   expect(good == (kept && lenient.bad.empty()), "bad rows are kept, bad files are not");
   for (const Row& row : lenient.rows) {
     for (const RowImage& image : row.inside) {

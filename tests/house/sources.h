@@ -1,5 +1,5 @@
-// The source files as read by the house tests: their names, lines,
-// includes and the types that they define. A simple reader, not a compiler: it removes comments,
+// The source files as read by the house tests: their names, lines, includes, and the types and
+// functions that they define. A simple reader, not a compiler: it removes comments,
 // strings and preprocessor lines, and counts braces.
 #pragma once
 #include <algorithm>
@@ -139,6 +139,129 @@ inline std::vector<std::string> code_tokens(const std::string& code) {
   }
   return tokens;
 }
+
+/// The functions that a source declares or defines at namespace scope, by qualified name (the class
+/// included), outside of anonymous namespaces.
+struct Functions {
+  std::vector<std::string> declared, defined;
+};
+
+class FunctionReader {
+ public:
+  explicit FunctionReader(const std::string& text) : tokens_(code_tokens(plain_code(text))) {
+    while (at_ < tokens_.size()) read_one();
+  }
+  const Functions& functions() const { return functions_; }
+
+ private:
+  const std::string& token(size_t at) const {
+    static const std::string none;
+    return at < tokens_.size() ? tokens_[at] : none;
+  }
+  size_t past(size_t at, const std::string& open, const std::string& close) const {
+    int depth = 0;
+    for (; at < tokens_.size(); ++at) {
+      depth += tokens_[at] == open ? 1 : tokens_[at] == close ? -1 : 0;
+      if (depth == 0) return at + 1;
+    }
+    return at;
+  }
+  static bool is_name(const std::string& text) {
+    return !text.empty() &&
+           (std::isalpha(static_cast<unsigned char>(text[0])) != 0 || text[0] == '_');
+  }
+
+  void read_one() {
+    const std::string& word = token(at_);
+    if (word == "namespace") return open_scope("");
+    if (word == "struct" || word == "class") return open_type();
+    if (word == "enum") {
+      at_ = statement_end(at_);
+    } else if (word == "template" && token(at_ + 1) == "<") {
+      at_ = past(at_ + 1, "<", ">");
+    } else if (word == "operator") {  // not followed
+      at_ = statement_end(at_);
+    } else if (word == "(") {
+      read_function();
+    } else if (word == "=") {
+      at_ = statement_end(at_);
+    } else if (word == "{") {
+      at_ = past(at_, "{", "}");
+    } else {
+      if (word == "}" && !scopes_.empty()) scopes_.pop_back();
+      ++at_;
+    }
+  }
+
+  /// The position after the statement's ";" or body.
+  size_t statement_end(size_t at) const {
+    while (at < tokens_.size() && token(at) != ";" && token(at) != "{")
+      at = token(at) == "(" ? past(at, "(", ")") : at + 1;
+    return token(at) == "{" ? past(at, "{", "}") : at + 1;
+  }
+
+  void open_scope(std::string name) {
+    size_t at = at_ + 1;
+    for (; at < tokens_.size() && token(at) != "{" && token(at) != ";" && token(at) != "="; ++at)
+      name += token(at);
+    if (token(at) == "{") scopes_.push_back(name.empty() ? "(anonymous)" : name);
+    at_ = token(at) == "{" ? at + 1 : statement_end(at);
+  }
+
+  /// A class is a scope; a declaration, or a variable or a result of a named struct, is not.
+  void open_type() {
+    size_t at = at_ + 1;
+    std::string name;
+    while (is_name(token(at)) || token(at) == "::") {
+      if (is_name(token(at)) && is_name(token(at - 1)) && !name.empty()) break;
+      name += token(at++);
+    }
+    if (token(at) == "<") at = past(at, "<", ">");
+    if (token(at) == "final") ++at;
+    if (token(at) == ":") {
+      while (at < tokens_.size() && token(at) != "{" && token(at) != ";") ++at;
+    }
+    if (token(at) == "{" && !name.empty()) {
+      scopes_.push_back(name);
+      ++at;
+    }
+    at_ = std::max(at, at_ + 1);
+  }
+
+  void read_function() {
+    std::string name;
+    for (size_t at = at_; at-- > 0;) {
+      const bool joins = !name.empty() && is_name(token(at)) && is_name(name);
+      if ((!is_name(token(at)) && token(at) != "::") || joins) break;
+      name = token(at) + name;
+    }
+    at_ = past(at_, "(", ")");
+    if (!is_name(name)) return;
+    std::string qualified;
+    for (const std::string& scope : scopes_) qualified += scope + "::";
+    size_t at = at_;
+    while (at < tokens_.size() && token(at) != ";" && token(at) != "{" && token(at) != "=" &&
+           token(at) != ":" && token(at) != "}")
+      at = token(at) == "(" ? past(at, "(", ")") : at + 1;
+    const bool is_body = token(at) == "{" || token(at) == ":";
+    (is_body ? functions_.defined : functions_.declared).push_back(qualified + name);
+    if (token(at) == ":") {  // a constructor's initialisers
+      do {
+        ++at;
+        while (at < tokens_.size() && token(at) != "(" && token(at) != "{") ++at;
+        at = token(at) == "(" ? past(at, "(", ")") : past(at, "{", "}");
+      } while (token(at) == ",");
+    }
+    at_ = token(at) == "{" ? past(at, "{", "}") : at;
+  }
+
+  std::vector<std::string> tokens_;
+  size_t at_ = 0;
+  std::vector<std::string> scopes_;
+  Functions functions_;
+};
+
+inline Functions functions_of(const std::string& text) { return FunctionReader(text).functions(); }
 
 /// The types that a source defines at namespace scope, by qualified name; those in an
 /// anonymous namespace have "(anonymous)" in their names.

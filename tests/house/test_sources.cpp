@@ -134,6 +134,34 @@ Faults double_definitions(const fs::path& root) {
   return faults;
 }
 
+/// Functions that a header declares and that are defined in a source which neither has the header's
+/// name nor begins with it. src/cli/commands.h lists the commands, which have a file each.
+Faults functions_defined_elsewhere(const fs::path& root) {
+  std::map<std::string, std::set<std::string>> headers;  // by function
+  std::map<std::string, std::set<std::string>> sources;
+  for (const std::string& file : house::sources_below(root, {"kernels", "models", "src"})) {
+    const house::Functions functions = house::functions_of(house::slurp(root / file));
+    const bool is_header = file.ends_with(".h") || file.ends_with(".cuh");
+    if (file == "src/cli/commands.h") continue;
+    for (const std::string& name : is_header ? functions.declared : functions.defined)
+      (is_header ? headers : sources)[name].insert(file);
+  }
+  Faults faults;
+  for (const auto& [name, files] : sources) {
+    const auto found = headers.find(name);
+    if (found == headers.end() || name.find("(anonymous)") != std::string::npos) continue;
+    for (const std::string& file : files) {
+      const auto owns = [&](const std::string& header) {
+        const std::string stem = header.substr(0, header.rfind('.'));
+        return file.starts_with(stem + ".") || file.starts_with(stem + "_");
+      };
+      if (std::none_of(found->second.begin(), found->second.end(), owns))
+        faults.push_back(name + " of " + *found->second.begin() + " is defined in " + file);
+    }
+  }
+  return faults;
+}
+
 }  // namespace
 
 /// A test folder that belongs to no program would never run.
@@ -168,6 +196,28 @@ TEST(Sources, EverySourceHasAHeaderOfItsNameOrIsAPartOfOne) {
 TEST(Sources, NoLineIsLongerThanAHundredColumns) { EXPECT_EQ(long_lines(kRoot), Faults()); }
 
 TEST(Sources, EveryTypeIsDefinedOnce) { EXPECT_EQ(double_definitions(kRoot), Faults()); }
+
+TEST(Sources, EveryFunctionIsDefinedInTheSourceOfItsHeader) {
+  EXPECT_EQ(functions_defined_elsewhere(kRoot), Faults());
+}
+
+TEST(Sources, AFunctionThatIsDefinedElsewhereIsNamed) {
+  test::TempDir tree;
+  tree.write("src/io/a.h",
+             "namespace lft::io {\nint one(int x = f(1));\nstruct A {\n  A();\n  int two() const;\n"
+             "  int three() { return 3; }\n};\n}\n");
+  tree.write("src/io/a.cpp", "namespace lft::io {\nint one(int x) { return x; }\n}\n");
+  tree.write("src/io/a_part.cpp",
+             "namespace lft::io {\nnamespace {\nint one() { return 1; }\n}\n"
+             "A::A() : x(1), y{2} { go(); }\n}\n");
+  EXPECT_EQ(functions_defined_elsewhere(tree.path()), Faults());
+  tree.write(
+      "src/io/b.cpp",
+      "namespace lft::io {\nint one(int x) { return x; }\nint A::two() const { return 2; }\n}\n");
+  EXPECT_EQ(functions_defined_elsewhere(tree.path()),
+            (Faults{"lft::io::A::two of src/io/a.h is defined in src/io/b.cpp",
+                    "lft::io::one of src/io/a.h is defined in src/io/b.cpp"}));
+}
 
 TEST(Sources, EveryFolderHasItsNamespace) { EXPECT_EQ(foreign_namespaces(kRoot), Faults()); }
 

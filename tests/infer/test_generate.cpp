@@ -3,10 +3,12 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
 
 #include "models/family/model.h"
+#include "src/base/signals.h"
 #include "src/data/batch.h"
 #include "src/data/loader.h"
 #include "src/hf/model_dir.h"
@@ -219,6 +221,21 @@ TEST_F(Generate, SamplingRepeatsWithItsSeed) {
   GenerateOptions other = drawn;
   other.seed = 4;
   EXPECT_NE(once, generate(model, p, encode, other, at::kFloat));
+}
+
+TEST_F(Generate, ASignalEndsAnAnswerBetweenTwoTokens) {
+  const Sample p = prompt({5, 9, 11}, true);
+  const std::vector<int64_t> all =
+      generate(model, p, encode, {.max_new_tokens = 12, .on_token = {}}, at::kFloat);
+  ASSERT_GT(all.size(), 3u);
+  install_signal_handlers();
+  size_t tokens = 0;
+  const auto interrupt = [&](size_t, int64_t) {
+    if (++tokens == 3) raise(SIGINT);
+  };
+  EXPECT_EQ(generate(model, p, encode, {.max_new_tokens = 12, .on_token = interrupt}, at::kFloat),
+            std::vector<int64_t>(all.begin(), all.begin() + 3));
+  EXPECT_TRUE(take_interrupt());
 }
 
 TEST_F(Generate, StopsAtTheLastPositionAndRefusesAPromptThatFillsThem) {

@@ -5,8 +5,8 @@
 #include <sstream>
 
 #include "kernels/common/error.h"
+#include "src/io/decode/image_decode.h"
 #include "src/io/files.h"
-#include "src/io/image.h"
 
 namespace lft::check_image_test {
 using namespace lft::io;

@@ -6,8 +6,8 @@
 #include <iostream>
 #include <sstream>
 
+#include "src/io/decode/image_decode.h"
 #include "src/io/files.h"
-#include "src/io/image.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
 
@@ -16,6 +16,12 @@ using namespace lft::io;
 namespace {
 
 const std::string kImages = LFT_SOURCE_DIR "/tests/goldens/images/";
+
+RgbImage load_image(const std::string& root, const std::string& name,
+                    const ImageLimits& limits = {}) {
+  const std::string path = image_path(root, name, limits.follow_symlinks);
+  return decode_image(read_file(path, limits.max_bytes), path, limits);
+}
 
 std::string hex(const Pixels& bytes) {
   std::string out;

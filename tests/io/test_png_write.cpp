@@ -1,6 +1,7 @@
 // PNG files read back by libpng, which checks every checksum in them.
 #include <gtest/gtest.h>
 
+#include "src/io/decode/image_decode.h"
 #include "src/io/png_write.h"
 
 namespace lft::png_write_test {

@@ -234,7 +234,8 @@ def test_empty_shards_and_what_lies_next_to_shards(made):
 FILES = {
     "rows.json": (json.dumps([row()]).encode("utf-16"), "text in UTF-16", "iconv -f UTF-16"),
     "rows.jsonl": (json.dumps(row()).encode("utf-16-be"), "text in UTF-16", "iconv -f UTF-16"),
-    "rows.csv": (b"image,question\na.png,What?\n", "a table of text", "JSON lines"),
+    "rows.txt": (b"image,question\na.png,What?\n", "a table of text", "name it .csv"),
+    "rows.csv": (b"image,frage\na.png,Was?\n", "without a dialogue", "data.columns"),
     "rows.xlsx": (b"PK\3\4" + bytes(40), "a zip archive", "JSON lines"),
     "rows.pkl": (b"\x80\4\x95" + bytes(40), "a pickle of Python", "JSON lines"),
     "rows.html": (b"<!DOCTYPE html>", "a web page", "download the file again"),

@@ -65,6 +65,7 @@ TEST(RecipeDiff, EveryFieldIsCompared) {
                                                  "data.train",
                                                  "data.eval",
                                                  "data.image_root",
+                                                 "data.columns",
                                                  "data.follow_symlinks",
                                                  "data.unknown_keys",
                                                  "data.max_bad",

@@ -8,6 +8,7 @@
 
 #include "kernels/common/error.h"
 #include "src/recipe/recipe.h"
+#include "support/expect_error.h"
 
 namespace lft::recipe_test {
 using namespace lft::recipe;
@@ -66,7 +67,8 @@ data:
   alpha: drop
   max_tokens: 2048
   on_bad_sample: error
-  unknown_keys: error
+  unknown_keys: warn
+  columns: {}
   max_bad: 10
   shuffle: true
   group_by_length: false
@@ -140,6 +142,21 @@ TEST(Recipe, PatternsKeepTheirOrderAndReadBack) {
   EXPECT_EQ(parse_recipe(dump_recipe(r), "r.yaml").lora.rank_pattern, r.lora.rank_pattern);
   const Recipe set = parse_recipe(kMinimal, "r.yaml", {"lora.rank_pattern={o_proj: 2}"});
   EXPECT_EQ(set.lora.rank_pattern, (ByPattern<int64_t>{{"o_proj", 2}}));
+}
+
+TEST(Recipe, ColumnsAreNamedByWhatTheyAre) {
+  const Recipe r = parse_recipe(kMinimal, "r.yaml", {"data.columns={question: q, image: my img}"});
+  EXPECT_EQ(r.data.columns, (ByPattern<std::string>{{"question", "q"}, {"image", "my img"}}));
+  EXPECT_EQ(parse_recipe(dump_recipe(r), "r.yaml").data.columns, r.data.columns);
+  for (const char* const bad : {"{qestion: q}", "{question: 3}", "{question: \"\"}", "[question]",
+                                "{question: a, question: b}", "{question: [a]}"}) {
+    const std::string block = test::thrown_text(
+        ErrorKind::kUsage,
+        [&] { parse_recipe(kMinimal, "r.yaml", {"data.columns=" + std::string(bad)}); }, __FILE__,
+        __LINE__);
+    EXPECT_NE(block.find("data.columns is "), std::string::npos) << block;
+    EXPECT_NE(block.find("question, answer, image"), std::string::npos) << block;
+  }
 }
 
 TEST(Recipe, DefaultsAreThoseOfTheFullExample) {

@@ -8,8 +8,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <sstream>
+#include <thread>
 
+#include "src/base/log.h"
 #include "src/base/terminal.h"
 #include "src/report/progress.h"
 
@@ -163,19 +166,47 @@ TEST(Progress, TheHeldOutLossIsShownOnceItIsKnown) {
       << text;
 }
 
-TEST(Progress, AnEvaluationHasABarThatGoesAgain) {
-  const auto run = [] {
-    double now = 0;
-    EvalProgress progress(4, [&now] { return now; });
-    for (int64_t done = 1; done <= 4; ++done) {
+TEST(Progress, ABarIsThereBeforeTheFirstStep) {
+  const auto run = [](int64_t first) {
+    return on_terminal(70, [first] {
+      double now = 0;
+      Progress progress(
+          {.total_steps = 20, .first_step = first, .steps_per_epoch = 10, .clock = [&now] {
+             return now;
+           }});
+      now = 100;  // phases before the first step are not part of its time
+      progress.begin();
       now += 3;
-      progress.update(done);
-    }
+      progress.update({.step = first + 1, .loss = 1, .lr = 1e-3});
+    });
   };
-  const std::string bar = on_terminal(60, run);
-  EXPECT_NE(bar.find("] evaluation 2/4 0:06<0:06"), std::string::npos) << bar;
-  EXPECT_EQ(bar.substr(bar.size() - 4), "\r\x1b[K") << "nothing stays";
-  EXPECT_EQ(through_pipe(run), "evaluation 2/4 0:06<0:06\nevaluation 4/4 0:12<0:00\n");
+  const std::string fresh = run(0), resumed = run(10);
+  EXPECT_NE(fresh.find("[" + std::string(40, '.') + "] step 0/20 epoch 0.00 0:00"),
+            std::string::npos)
+      << fresh;
+  EXPECT_EQ(fresh.find("nan"), std::string::npos) << fresh;
+  EXPECT_NE(fresh.find("step 1/20 epoch 0.10 loss 1.0000 grad 0 lr 1.0e-03 0:03<0:57"),
+            std::string::npos)
+      << fresh;
+  EXPECT_NE(resumed.find("] step 10/20 epoch 1.00 0:00"), std::string::npos) << resumed;
+  EXPECT_NE(resumed.find("0:03<0:27"), std::string::npos) << resumed;
+}
+
+/// With the real clock: no update comes for more than a second, or five.
+TEST(Progress, TheTimeIsRedrawnWithinALongStep) {
+  const auto run = [](int ms) {
+    Progress progress({.total_steps = 20, .clock = {}});
+    progress.begin();
+    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+  };
+  const std::string bar = on_terminal(70, [&] { run(1400); });
+  EXPECT_NE(bar.find("] step 0/20 0:00"), std::string::npos) << bar;
+  EXPECT_NE(bar.find("] step 0/20 0:01"), std::string::npos) << bar;
+  const std::string plain = through_pipe([&] {
+    notice("begun");
+    run(5000);
+  });
+  EXPECT_EQ(plain.substr(0, 21), "begun\nstep 0/20  0:04") << plain;
 }
 
 }  // namespace

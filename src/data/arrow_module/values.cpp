@@ -14,7 +14,11 @@ using Json = nlohmann::json;
 
 constexpr int kMostDepth = 64;  // nesting of a JSON text in a column
 
-constexpr const char* kDialogues[] = {"messages", "conversations", "texts"};
+/// Columns of texts. Other names of such columns are known to the recipe alone.
+constexpr const char* kTexts[] = {"messages",    "conversations", "texts",   "prompt", "completion",
+                                  "question",    "answer",        "answers", "query",  "response",
+                                  "instruction", "input",         "output",  "system", "caption",
+                                  "text",        "choices",       "options", "label",  "history"};
 
 /// The file extension for image bytes, by their first bytes; empty for other bytes.
 std::string known_ending(std::string_view bytes) {
@@ -61,19 +65,14 @@ class RowValues {
  public:
   RowValues(ArrowRow& row, const ArrowLimits& limits) : row_(row), limits_(limits) {}
 
-  /// A column's value. Texts stored as binary are recognised only in dialogues.
+  /// A column's value. Texts stored as binary are recognised only in columns of texts.
   Json column(const std::string& name, const arrow::Array& array, int64_t i) {
-    in_dialogue_ = is_dialogue(name);
+    in_texts_ = std::ranges::find(kTexts, name) != std::end(kTexts);
     Json read = value(array, i);
-    return in_dialogue_ ? list_of(std::move(read)) : read;
+    return in_texts_ ? list_of(std::move(read)) : read;
   }
 
  private:
-  static bool is_dialogue(const std::string& name) {
-    return std::ranges::find(kDialogues, name) != std::end(kDialogues) || name == "prompt" ||
-           name == "completion";
-  }
-
   /// {"from": [...], "value": [...]}, as datasets writes a list of structs, converted to a list.
   static Json list_of(Json read) {
     const auto is_list = [&](const Json& each) {
@@ -238,10 +237,10 @@ class RowValues {
     return object;
   }
 
-  /// An image, or, in a dialogue, a text whose column is not marked as UTF-8.
+  /// An image, or, in a column of texts, a text whose column is not marked as UTF-8.
   Json bytes(std::string_view bytes) {
     const bool is_text =
-        in_dialogue_ && known_ending(bytes).empty() && arrow::util::ValidateUTF8(bytes);
+        in_texts_ && known_ending(bytes).empty() && arrow::util::ValidateUTF8(bytes);
     return is_text ? text(bytes) : image(bytes);
   }
 
@@ -265,7 +264,7 @@ class RowValues {
   ArrowRow& row_;
   const ArrowLimits& limits_;
   uint64_t text_bytes_ = 0;
-  bool in_dialogue_ = false;
+  bool in_texts_ = false;
 };
 
 /// The Cauldron's turns, {user, assistant, source}, as a conversation with the images before the
@@ -293,19 +292,6 @@ void take_cauldron(Json& row, size_t images) {
 }
 
 }  // namespace
-
-void check_columns(const arrow::Schema& schema) {
-  std::string names;
-  for (const auto& field : schema.fields()) {
-    for (const char* const dialogue : kDialogues) {
-      if (field->name() == dialogue) return;
-    }
-    names += (names.empty() ? "" : ", ") + field->name();
-  }
-  throw ArrowFailure{
-      "no column contains a dialogue", names.empty() ? "no columns" : "columns " + names,
-      "messages, conversations or texts", "rename the column, or write the rows as JSON"};
-}
 
 ArrowRow arrow_row(const arrow::RecordBatch& batch, int64_t index, const ArrowLimits& limits) {
   ArrowRow row;

@@ -8,9 +8,6 @@
 
 namespace lft::data {
 
-/// Throws ArrowFailure if no column contains a dialogue.
-void check_columns(const arrow::Schema& schema);
-
 /// Throws ArrowFailure, without a row index, for a row beyond the limits or an empty one.
 ArrowRow arrow_row(const arrow::RecordBatch& batch, int64_t index, const ArrowLimits& limits);
 

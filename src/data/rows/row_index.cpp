@@ -12,7 +12,7 @@
 namespace lft::data {
 namespace {
 
-constexpr char kKind[] = "rows 4";
+constexpr char kKind[] = "rows 5";
 constexpr io::JsonLimits kStoredLimits{.max_bytes = 1ull << 30, .max_depth = 8};
 
 io::Json stored_error(const Error& error) {
@@ -49,6 +49,7 @@ RowIndex::RowIndex(const std::string& path, const RowRules& rules,
   }
   if (!rules_.keep_bad && !bad_.empty()) throw advised(bad_.begin()->second, kFixRow);
   if (!was_created_) return;
+  format_.check_columns(rules_.columns, shown_);
   content_ = content_hash(file_);
   const FileStamp after = FileStamp::of(path);
   if (!stamp_.same(after)) throw DataChanged(path, "other times or another size");
@@ -83,7 +84,9 @@ bool RowIndex::load(const std::string& path) {
 bool RowIndex::is_of_these_rules(const Columns& columns) const {
   const io::Json rules = io::parse_json(columns.facts.at("rules"), "rules");
   return rules.at("count_unknown") == rules_.count_unknown &&
-         rules.value("open_questions", false) == rules_.open_questions;
+         rules.value("count_marks", io::Json()) == rules_.count_marks &&
+         rules.value("open_questions", false) == rules_.open_questions &&
+         rules.value("columns", io::Json()) == to_json(rules_.columns);
 }
 
 bool RowIndex::take(const Columns& columns) {
@@ -96,14 +99,15 @@ bool RowIndex::take(const Columns& columns) {
   if (!is_kept_ && content_hash(file_) != content_) return false;
   columns_ = columns;
   view();
-  form_ = rules.value("is_tar", false) ? RowForm::kTar
-          : rules.at("is_array")       ? RowForm::kArray
-                                       : RowForm::kLines;
+  const auto form = rules.at("form").get<int>();
+  if (form < 0 || form > static_cast<int>(RowForm::kTsv)) return false;
+  form_ = static_cast<RowForm>(form);
   hash_ = facts.at("hash");
   if (!sound()) return false;
   const io::Json format = io::parse_json(facts.at("format_of_rows"), "format");
   format_.keys = {.list = format.at("list"), .role = format.at("role"), .text = format.at("text")};
   format_.keys.other_roles = format.at("other_roles");
+  format_.keys.reads = format.at("reads").get<std::vector<std::string>>();
   format_.unused = format.at("unused").get<std::map<std::string, int64_t>>();
   format_.unordered = format.at("unordered");
   format_.first_unordered = format.at("first_unordered");
@@ -154,7 +158,7 @@ std::string RowIndex::image_name(int64_t number) const {
 
 /// Blank lines may separate rows: after each gap the line number is recorded.
 int64_t RowIndex::place_of(int64_t index) const {
-  if (form_ != RowForm::kLines) return index;
+  if (!counts_lines(form_)) return index;
   int64_t place = index + 1;
   size_t below = 0, above = jumps_.size() / 2;
   while (below < above) {
@@ -195,17 +199,20 @@ void RowIndex::save(const std::string& path) const {
   kept.facts["content"] = content_;
   kept.facts["hash"] = hash_;
   kept.facts["path"] = shown_;
-  kept.facts["rules"] = io::Json{{"count_unknown", rules_.count_unknown},
-                                 {"open_questions", rules_.open_questions},
-                                 {"is_array", form_ == RowForm::kArray},
-                                 {"is_tar", form_ == RowForm::kTar}}
-                            .dump();
+  kept.facts["rules"] = io::Json{
+      {"count_unknown", rules_.count_unknown},
+      {"count_marks", rules_.count_marks},
+      {"open_questions", rules_.open_questions},
+      {"columns", to_json(rules_.columns)},
+      {"form", static_cast<int>(
+                   form_)}}.dump();
   const RowKeys& keys = format_.keys;
   kept.facts["format_of_rows"] = io::Json{
       {"list", keys.list},
       {"role", keys.role},
       {"text", keys.text},
       {"other_roles", keys.other_roles},
+      {"reads", keys.reads},
       {"unused", format_.unused},
       {"unordered", format_.unordered},
       {"first_unordered",
@@ -213,7 +220,7 @@ void RowIndex::save(const std::string& path) const {
   io::Json bad = io::Json::array();
   for (const auto& [index, error] : bad_)
     bad.push_back(io::Json::array({index, stored_error(error)}));
-  const std::string text = bad.dump(-1, ' ', false, io::Json::error_handler_t::replace);
+  const std::string text = io::json_text(bad);
   kept.set("bad", std::vector<uint8_t>(text.begin(), text.end()));
   kept.save(path);
 }

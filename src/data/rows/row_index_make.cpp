@@ -1,46 +1,45 @@
 #include "src/data/rows/row_index_make.h"
 
 #include <algorithm>
-#include <chrono>
+#include <atomic>
 #include <cstdlib>
 #include <limits>
 
+#include "src/base/bar.h"
 #include "src/base/errors.h"
-#include "src/base/log.h"
 #include "src/base/parallel.h"
+#include "src/base/phase.h"
 #include "src/base/signals.h"
-#include "src/base/terminal.h"
 #include "src/base/text.h"
 
 namespace lft::data {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-/// A status line on a terminal, otherwise a line every ten seconds.
+/// Shown while it lasts.
 class MakingProgress {
  public:
-  MakingProgress(const std::string& path, int64_t bytes) : path_(path), bytes_(bytes) {}
-  ~MakingProgress() { show_status(""); }
-  MakingProgress(const MakingProgress&) = delete;
-  void draw(int64_t rows, int64_t bytes) {
-    const auto now = Clock::now();
-    if (now - shown_ < std::chrono::milliseconds(200)) return;
-    shown_ = now;
-    const std::string text =
-        "indexing " + path_ + ": " + with_commas(rows) + " rows, " +
-        format_number(100.0 * static_cast<double>(bytes) / static_cast<double>(bytes_), "%.0f%%");
-    show_status(text);
-    if (now - told_ < std::chrono::seconds(10)) return;
-    told_ = now;
-    if (!is_terminal_) notice(text);
+  MakingProgress(const std::string& path, int64_t bytes)
+      : path_(path),
+        bytes_(bytes),
+        shown_([this](int64_t width) { return text(width); }, "the indexing") {}
+  void at(int64_t rows, int64_t bytes) {
+    rows_ = rows;
+    read_ = bytes;
   }
 
  private:
-  std::string path_;
-  int64_t bytes_;
-  bool is_terminal_ = is_terminal(2);
-  Clock::time_point shown_ = Clock::now(), told_ = shown_;
+  std::string text(int64_t width) const {
+    const int64_t read = read_;
+    const std::string line =
+        "indexing " + path_ + ": " + with_commas(rows_) + " rows, " +
+        format_number(100.0 * static_cast<double>(read) / static_cast<double>(bytes_), "%.0f%%");
+    return width == 0 ? line : with_bar(line, read, bytes_, width);
+  }
+
+  const std::string path_;
+  const int64_t bytes_;
+  std::atomic<int64_t> rows_{0}, read_{0};
+  const Shown shown_;  // last: its thread reads the others
 };
 
 }  // namespace
@@ -86,7 +85,7 @@ void RowIndexMaker::work(bool draws) {
   if (draws) progress.emplace(index_.shown_, index_.stamp_.bytes);
   for (RowBatch batch; take(batch);) {
     if (requested_signal() != 0) throw Stopped();
-    if (progress) progress->draw(batch.first_row, batch.rows.front().offset);
+    if (progress) progress->at(batch.first_row, batch.rows.front().offset);
     if (only_scans_) batch.rows.clear();
     Done done = read(std::move(batch));
     if (visit_ && !done.rows.empty()) visit_(done.batch.first_row, done.rows);
@@ -100,8 +99,8 @@ RowIndexMaker::Done RowIndexMaker::read(RowBatch batch) {
   for (size_t i = 0; i < done.batch.rows.size(); ++i) {
     const std::string_view text = done.batch.row(i);
     const std::string where = row_where(path, scan_->form(), done.batch.rows[i].place);
-    ReadRow read = read_row(text, where, done.batch.first_row + static_cast<int64_t>(i),
-                            index_.rules_, done.batch.members(i));
+    ReadRow read = read_row(done.batch, i, where, done.batch.first_row + static_cast<int64_t>(i),
+                            index_.rules_);
     if (read.bad && !index_.rules_.keep_bad) only_scans_ = true;
     // Like row_to_json, without the position: moved rows are the same data.
     const std::string content = row_content(read.row);
@@ -144,7 +143,7 @@ void RowIndexMaker::append(Done& done) {
       mixed_ = error;
     }
     if (read.bad) index_.bad_.emplace(index, *read.bad);
-    if (scan_->form() == RowForm::kLines && raw.place != last_place_ + 1)
+    if (counts_lines(scan_->form()) && raw.place != last_place_ + 1)
       jumps_.insert(jumps_.end(), {index, raw.place});
     last_place_ = raw.place;
     end_ = raw.end;

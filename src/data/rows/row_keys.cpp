@@ -11,28 +11,39 @@
 namespace lft::data {
 namespace {
 
-constexpr const char* kCountInstead =
-    "; data.unknown_keys: warn counts such keys in a warning and trains on";
+constexpr const char *kCountInstead = "; data.unknown_keys: warn counts such keys in a warning",
+                     *kAsText = "; data.special_tokens_in_text: text reads such texts as they are";
 
 /// Keys of other tools that lft does not support, and what to do instead. Always refused: without
 /// them the row would have another meaning.
 struct ForeignKey {
   const char *name, *instead;
-  bool always = false;
 };
 constexpr const char *kStill = "lft reads still images: write single frames as images",
                      *kNoSound = "lft reads texts and images: take such rows out",
                      *kNoTools =
                          "OpenAI's \"tools\" and \"tool_calls\" are read: write them in that form",
                      *kNoPreference = "lft trains on answers, not on preferences: take it out",
+                     *kNoBoxes = "lft fills no boxes into texts: write the coordinates as words",
+                     *kNoWeights =
+                         "lft weighs no rows: take the weights out; \"weight\" in a "
+                         "source of data.train repeats rows",
                      *kWhole = "an answer is learnt or not: write \"loss\": true or false on it";
 constexpr ForeignKey kForeign[] = {
-    {"video", kStill, true},
-    {"videos", kStill, true},
-    {"audio", kNoSound, true},
-    {"audios", kNoSound, true},
-    {"objects", "lft fills no boxes into texts: write the coordinates in place of <bbox>", true},
-    {"system_prompt", "write the system text in \"system\", or as a first message of that role"},
+    {"video", kStill},
+    {"videos", kStill},
+    {"audio", kNoSound},
+    {"audios", kNoSound},
+    {"objects", kNoBoxes},
+    {"boxes", kNoBoxes},
+    {"bbox", kNoBoxes},
+    {"bboxes", kNoBoxes},
+    {"weights", kNoWeights},
+    {"loss_weight", kNoWeights},
+    {"sample_weight", kNoWeights},
+    {"system_prompt",
+     "name it in the recipe: data.columns: {system: system_prompt}; or write the system text in "
+     "\"system\""},
     {"functions", kNoTools},
     {"function_call", kNoTools},
     {"chosen", kNoPreference},
@@ -48,13 +59,9 @@ constexpr ForeignKey kForeign[] = {
 /// Marks of other tools for media and boxes.
 constexpr const char* kForeignMarks[] = {"<video>", "<audio>", "<bbox>", "<ref-object>"};
 
-constexpr char kForeignMark[] = "a mark of another tool, which would be trained on as it is",
+constexpr char kForeignKey[] = "a key with a meaning that lft does not support",
+               kForeignMark[] = "a mark of another tool, which would be trained on as it is",
                kOnlyImage[] = "no placeholder except <image>";
-
-bool holds_nothing(const io::Json& value) {
-  if (value.is_string()) return value.get_ref<const std::string&>().empty();
-  return value.is_null() || (value.is_structured() && value.empty());
-}
 
 template <typename Names>
 bool contains(const Names& names, const std::string& name) {
@@ -122,53 +129,60 @@ const std::vector<std::string>& metadata_keys() {
 void RowKeyCheck::look(const io::Json& object, const std::vector<std::string>& used,
                        const std::string& level, const std::string& where) {
   for (const auto& [key, value] : object.items()) {
-    if (contains(used, key) || contains(metadata_keys(), key) || holds_nothing(value)) continue;
-    const ForeignKey* foreign = find_foreign(key);
-    if (foreign != nullptr && foreign->always) {
-      refuse(ErrorKind::kInput, "a row of a kind that lft does not train on", where,
-             quote_text(key, 60), {}, foreign->instead);
-    }
-    unused_.insert(level + quote_text(key, 60));
-    if (counts_) continue;
+    if (contains(used, key) || contains(metadata_keys(), key) || has_nothing(value)) continue;
+    if (const ForeignKey* foreign = find_foreign(key); foreign != nullptr)
+      refuse(ErrorKind::kInput, kForeignKey, where, quote_text(key, 60), {}, foreign->instead);
     const std::vector<std::string> near = closest_names(key, used, 1);
-    refuse(ErrorKind::kInput, "a key that lft does not use", where, quote_text(key, 60),
-           join(used) + "; passed over are those of metadata, as " + join(metadata_keys(), ", ", 8),
-           (foreign != nullptr ? foreign->instead
-            : near.empty()     ? "remove it"
-                               : "write " + quote_text(near[0]) + ", or remove it") +
-               std::string(kCountInstead));
+    count_or_refuse(
+        counts_keys_, level + quote_text(key, 60),
+        {"a key that lft does not use", where, quote_text(key, 60),
+         join(used) + "; passed over are those of metadata, as " + join(metadata_keys(), ", ", 8),
+         (near.empty() ? "remove it" : "write " + quote_text(near[0]) + ", or remove it") +
+             kCountInstead});
   }
+}
+
+void RowKeyCheck::replaced(const std::string& key, const std::string& where) {
+  count_or_refuse(
+      counts_keys_, quote_text(key, 60),
+      {"a column that another one replaces", where, quote_text(key, 60),
+       "only the column that data.columns names", std::string("remove it") + kCountInstead});
 }
 
 void RowKeyCheck::look_into(std::string_view text, const std::string& where) {
   for (const char* mark : kForeignMarks) {
     if (text.find(mark) == std::string_view::npos) continue;
-    count_or_refuse(
-        std::string(mark) + " in a text",
-        {kForeignMark, where, mark, kOnlyImage, "write out what it means, or remove such rows"});
+    count_or_refuse(counts_marks_, std::string(mark) + " in a text",
+                    {kForeignMark, where, mark, kOnlyImage,
+                     std::string("write out what it means, or remove such rows") + kAsText});
   }
 }
 
 void RowKeyCheck::image_mark(const std::string& mark, const std::string& where) {
   const std::string shown = escape_text(mark, 60);
   count_or_refuse(
-      "placeholders of other tools in rows without an image",
+      counts_marks_, "placeholders of other tools in rows without an image",
       {kForeignMark, where, shown + ", and no image in the row", kOnlyImage,
-       "write \"<image>\\n\" in its place and name the file in \"image\" or \"images\""});
+       "write \"<image>\\n\" in its place and name the file in \"image\" or \"images\"" +
+           std::string(kAsText)});
 }
 
 void RowKeyCheck::json_text(const std::string& text, const std::string& where) {
-  count_or_refuse("JSON texts in messages",
-                  {"a message that is a JSON text, which would be trained on as it is", where,
-                   quote_text(text, 80), "the text itself, or a list of parts",
-                   "write the value that the JSON text encodes (json.loads in Python)"});
+  count_or_refuse(
+      counts_marks_, "JSON texts in messages",
+      {"a message that is a JSON text, which would be trained on as it is", where,
+       quote_text(text, 80), "the text itself, or a list of parts",
+       "write the value that the JSON text encodes (json.loads in Python)" + std::string(kAsText)});
 }
 
-void RowKeyCheck::count_or_refuse(const std::string& counted, const ErrorInfo& error) {
+void RowKeyCheck::count_or_refuse(bool counts, const std::string& counted, const ErrorInfo& error) {
   unused_.insert(counted);
-  if (counts_) return;
-  refuse(ErrorKind::kInput, error.what, error.where, error.found, error.expected,
-         error.next + kCountInstead);
+  if (!counts) throw Error(ErrorKind::kInput, error);
+}
+
+bool has_nothing(const io::Json& value) {
+  if (value.is_string()) return value.get_ref<const std::string&>().empty();
+  return value.is_null() || (value.is_structured() && value.empty());
 }
 
 bool is_unnamed(const io::Json& json) {

@@ -12,15 +12,20 @@
 namespace lft::data {
 
 /// Checks the keys of one row. Empty keys (null, an empty text, list or object) and metadata are
-/// ignored; a key of another kind of sample (videos, boxes, tools, a preference) is always kInput.
+/// ignored; a key with a meaning that lft does not support (videos, boxes, weights, preferences)
+/// is always kInput.
 class RowKeyCheck {
  public:
-  /// With `counts` a key that lft does not use is counted, otherwise it is kInput.
-  explicit RowKeyCheck(bool counts) : counts_(counts) {}
+  /// With `counts_keys` a key that lft does not use is counted, with `counts_marks` a mark of
+  /// another tool in a text; otherwise it is kInput.
+  RowKeyCheck(bool counts_keys, bool counts_marks)
+      : counts_keys_(counts_keys), counts_marks_(counts_marks) {}
 
   /// `level` is the path of such keys in every row: "" or "messages[].".
   void look(const io::Json& object, const std::vector<std::string>& used, const std::string& level,
             const std::string& where);
+  /// A column that another one replaces by data.columns.
+  void replaced(const std::string& key, const std::string& where);
   /// Marks of other tools for features that lft does not have: <video>, <bbox>.
   void look_into(std::string_view text, const std::string& where);
   /// A placeholder for an image in a row without images, and a text that is a JSON value.
@@ -30,14 +35,16 @@ class RowKeyCheck {
   const std::set<std::string>& unused() const { return unused_; }
 
  private:
-  void count_or_refuse(const std::string& counted, const ErrorInfo& error);
-  bool counts_;
+  void count_or_refuse(bool counts, const std::string& counted, const ErrorInfo& error);
+  bool counts_keys_, counts_marks_;
   std::set<std::string> unused_;
 };
 
 /// Keys of metadata in data sets: ids, sources, sizes.
 const std::vector<std::string>& metadata_keys();
 
+/// null, an empty text, list or object.
+bool has_nothing(const io::Json& value);
 /// Whether it represents a value of a Parquet or Arrow file that has no JSON form.
 bool is_unnamed(const io::Json& json);
 std::string describe(const io::Json& json);

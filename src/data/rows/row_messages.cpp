@@ -1,5 +1,6 @@
 // The messages of a row: LLaVA and ShareGPT (conversations of from/value or role/content), OpenAI
-// (messages of role/content, with reasoning, tools and tool calls), TRL (prompt and completion).
+// (messages of role/content, with reasoning, tools and tool calls), TRL (lists of messages in
+// prompt and completion), and columns (row_columns.h).
 
 #include <array>
 #include <optional>
@@ -7,6 +8,7 @@
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/text.h"
+#include "src/data/rows/row_columns.h"
 #include "src/data/rows/row_reader.h"
 
 namespace lft::data {
@@ -235,24 +237,17 @@ void read_list(const io::Json& row, const std::string& list, RowKeys& keys, RowK
   }
 }
 
-/// TRL's prompt and completion: messages, or two texts. Answers in the prompt are not trained on.
+/// TRL's prompt and completion as messages. Answers in the prompt are not trained on.
 void read_completion(const io::Json& row, RowKeys& keys, RowKeyCheck& check, bool learnt,
                      const std::string& where, const nlohmann::ordered_json* ordered,
                      RowMessages& out) {
   for (const char* key : {kPrompt, kCompletion}) {
-    const bool is_prompt = key == kPrompt;
+    const bool is_prompt = std::string_view(key) == kPrompt;
     const io::Json& value = row[key];
-    if (value.is_string() != keys.role.empty() || (!value.is_string() && !value.is_array()))
+    if (!value.is_array())
       refuse(ErrorKind::kInput, "\"prompt\" and \"completion\" differ in form", where,
              describe(value), "two lists of messages, or two texts");
-    if (value.is_array()) {
-      read_list(row, key, keys, check, learnt && !is_prompt, where, ordered, out);
-      continue;
-    }
-    const auto text = value.get<std::string>();
-    check.look_into(text, where + ": " + key);
-    out.conversation.messages.push_back(
-        {.role = is_prompt ? "user" : "assistant", .text = text, .learnt = learnt});
+    read_list(row, key, keys, check, learnt && !is_prompt, where, ordered, out);
   }
 }
 
@@ -319,7 +314,7 @@ void check_order(const std::vector<Message>& messages, bool may_be_open, const s
 }  // namespace
 
 /// The keys that this row uses, determined from its structure alone.
-RowKeys recognise(const io::Json& row, const std::string& where) {
+RowKeys recognise(const io::Json& row, const ColumnRules& rules, const std::string& where) {
   if (!row.is_object())
     refuse(ErrorKind::kInput, "a sample is not a JSON object", where, describe(row));
   const bool conversations = row.contains("conversations"), messages = row.contains("messages");
@@ -328,16 +323,14 @@ RowKeys recognise(const io::Json& row, const std::string& where) {
            "both \"conversations\" and \"messages\": which contains the dialogue?", where, {},
            "one of them");
   RowKeys keys;
-  if (!conversations && !messages && row.contains("prompt") && row.contains("completion")) {
-    keys.list = kPrompt;
-    keys.role = row["prompt"].is_string() ? "" : "role";
-    keys.text = row["prompt"].is_string() ? "" : "content";
-    return keys;
-  }
+  const bool has_both = row.contains(kPrompt) && row.contains(kCompletion);
+  if (!conversations && !messages && has_both &&
+      (row[kPrompt].is_array() || row[kCompletion].is_array()))
+    return {.list = kPrompt, .role = "role", .text = "content"};
   if (!conversations && !messages) {
-    refuse(ErrorKind::kInput, "a sample without a dialogue", where, key_names(row),
-           "\"conversations\" (LLaVA, ShareGPT), \"messages\" (OpenAI), or \"prompt\" and "
-           "\"completion\" (TRL)");
+    const std::optional<RowKeys> columns = find_columns(row, rules, where);
+    if (!columns) refuse_columns(row, where);
+    return *columns;
   }
   keys.list = conversations ? "conversations" : "messages";
   const io::Json& list = row[keys.list];
@@ -363,6 +356,7 @@ RowKeys recognise(const io::Json& row, const std::string& where) {
 }
 
 std::vector<std::string> dialogue_keys(const RowKeys& keys) {
+  if (keys.list == kColumns) return column_keys(keys);
   std::vector<std::string> used = {keys.list, "system", "weight", "loss", "tools"};
   if (keys.list == kPrompt) used.emplace_back(kCompletion);
   return used;
@@ -373,7 +367,9 @@ RowMessages read_messages(const io::Json& row, RowKeys& keys, RowKeyCheck& check
                           const nlohmann::ordered_json* ordered) {
   RowMessages out;
   const bool learnt = read_mask(row, where).value_or(true);
-  if (keys.list == kPrompt)
+  if (keys.list == kColumns)
+    read_columns(row, keys, check, learnt, rules, where, out);
+  else if (keys.list == kPrompt)
     read_completion(row, keys, check, learnt, where, ordered, out);
   else
     read_list(row, keys.list, keys, check, learnt, where, ordered, out);

@@ -1,11 +1,13 @@
 #include "src/data/rows/row_reader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "src/base/errors.h"
 #include "src/base/hash.h"
 #include "src/base/log.h"
 #include "src/base/text.h"
+#include "src/data/rows/row_columns.h"
 #include "src/data/rows/row_images.h"
 #include "src/data/rows/row_marks.h"
 
@@ -38,6 +40,25 @@ std::string without_nonfinite(std::string_view text) {
   return plain;
 }
 
+/// The columns of a row that the rules name.
+std::set<std::string> mapped_columns(const io::Json& json, const ColumnRules& rules) {
+  std::set<std::string> columns;
+  for (const auto& [role, column] : rules.names)
+    if (json.is_object() && json.contains(column)) columns.insert(column);
+  return columns;
+}
+
+std::string keys_text(const RowKeys& keys) {
+  if (keys.list != kColumns) return keys.list + " of {" + keys.role + ", " + keys.text + "}";
+  return "columns " + (keys.role.empty() ? "" : keys.role + ", ") + keys.text;
+}
+
+/// A row of columns may lack an answer, which an evaluation allows.
+bool are_same(const RowKeys& a, const RowKeys& b) {
+  const bool texts = a.text == b.text || (a.list == kColumns && (a.text.empty() || b.text.empty()));
+  return a.list == b.list && a.role == b.role && texts;
+}
+
 }  // namespace
 
 ReadRow read_row(std::string_view text, const std::string& where, int64_t index,
@@ -50,15 +71,21 @@ ReadRow read_row(std::string_view text, const std::string& where, int64_t index,
   if (text.find("NaN") != std::string_view::npos || text.find("Infinity") != std::string_view::npos)
     text = plain = without_nonfinite(text);
   try {
-    const io::Json json = io::parse_json(text, where, kRowLimits);
+    io::Json json = io::parse_json(text, where, kRowLimits);
     std::optional<nlohmann::ordered_json> ordered;
     if (text.find("\"tool") != std::string_view::npos)
       ordered = nlohmann::ordered_json::parse(text);
+    const std::set<std::string> mapped = mapped_columns(json, rules.columns);
+    const std::vector<std::string> replaced = rename_columns(json, rules.columns);
+    if (ordered) rename_columns(*ordered, rules.columns);
     read.row =
         parse_row(json, where, index, read.keys, rules, ordered ? &ordered.value() : nullptr);
+    read.keys.mapped = mapped;
     if (members != nullptr) read.keys.unordered = !take_members(read.row, *members);
-    RowKeyCheck check(rules.count_unknown);
-    look_for_marks(read.row, check, /*with_tokens=*/rules.count_unknown);
+    if (read.keys.list == kColumns) complete_columns(read.row, json, read.keys);
+    RowKeyCheck check(rules.count_unknown, rules.count_marks);
+    for (const std::string& column : replaced) check.replaced(column, where);
+    look_for_marks(read.row, check, /*with_tokens=*/rules.count_marks);
     read.keys.unused.insert(check.unused().begin(), check.unused().end());
   } catch (const Error& error) {
     read.row = {.id = std::to_string(index), .where = where, .conversation = {}, .images = {}};
@@ -67,18 +94,48 @@ ReadRow read_row(std::string_view text, const std::string& where, int64_t index,
   return read;
 }
 
+ReadRow read_row(const RowBatch& batch, size_t i, const std::string& where, int64_t index,
+                 const RowRules& rules) {
+  const auto broken = batch.broken.find(i);
+  if (broken == batch.broken.end())
+    return read_row(batch.row(i), where, index, rules, batch.members(i));
+  ErrorInfo error = broken->second;
+  error.where = where;
+  return {.row = {.id = std::to_string(index), .where = where, .conversation = {}, .images = {}},
+          .keys = {},
+          .bad = Error(ErrorKind::kInput, std::move(error))};
+}
+
 void FileFormat::add(const RowKeys& row, const std::string& where) {
-  const bool same = keys.list == row.list && keys.role == row.role && keys.text == row.text;
-  if (!keys.list.empty() && !row.list.empty() && !same) {
-    refuse(ErrorKind::kInput, "a file mixes two sample formats", where,
-           row.list + " of {" + row.role + ", " + row.text + "}",
-           keys.list + " of {" + keys.role + ", " + keys.text + "}, as in the first sample",
-           "write each format to a separate file");
+  if (!keys.list.empty() && !row.list.empty() && !are_same(keys, row)) {
+    refuse(ErrorKind::kInput, "a file mixes two sample formats", where, keys_text(row),
+           keys_text(keys) + ", as in the first sample", "write each format to a separate file");
   }
-  if (keys.list.empty()) keys = row;
+  if (keys.list.empty()) {
+    keys = row;
+  } else {
+    if (keys.text.empty()) keys.text = row.text;
+    for (const std::string& column : row.reads)
+      if (std::ranges::find(keys.reads, column) == keys.reads.end()) keys.reads.push_back(column);
+    keys.mapped.insert(row.mapped.begin(), row.mapped.end());
+  }
   keys.other_roles |= row.other_roles;
   for (const std::string& name : row.unused) ++unused[name];
   if (row.unordered && unordered++ == 0) first_unordered = where;
+}
+
+void FileFormat::check_columns(const ColumnRules& rules, const std::string& path) const {
+  std::vector<std::string> missing;
+  bool any = false;
+  for (const auto& [role, column] : rules.names) {
+    if (rules.of_file.contains(role)) continue;
+    const bool is = keys.mapped.contains(column);
+    any = any || is;
+    if (!is) missing.push_back(role + ": " + quote_text(column, 60));
+  }
+  if (any && !missing.empty())
+    refuse(ErrorKind::kInput, "data.columns names a column that no row has", path, join(missing),
+           {}, "write the name as the file does");
 }
 
 void FileFormat::log_summary(const std::string& path, int64_t rows, RowForm form) const {
@@ -94,16 +151,14 @@ void FileFormat::log_summary(const std::string& path, int64_t rows, RowForm form
             "): 0, 1, 10, 2 where a tar file is sorted by name. Write the numbers " +
             "with leading zeros, or name the images in \"images\"");
   }
-  notice(path + ": " + std::to_string(rows) + (rows == 1 ? " sample" : " samples") + ", format " +
+  notice(path + ": " + std::to_string(rows) + (rows == 1 ? " sample" : " samples") + ", " +
          keys.format() + " (" + form_name(form) + ")");
 }
 
-RowFile read_row_file(const std::string& path, bool keep_bad, bool count_unknown,
-                      const std::string& shown) {
+RowFile read_row_file(const std::string& path, const RowRules& rules, const std::string& shown) {
   const io::FileHandle bytes = open_row_file(path);
   const std::unique_ptr<RowScan> scan = scan_rows(bytes);
   const std::string& name = shown.empty() ? path : shown;
-  const RowRules rules{.keep_bad = keep_bad, .count_unknown = count_unknown};
   FileFormat format;
   RowFile file;
   std::optional<Error> first_bad;  // an error of the file takes precedence over one of a row
@@ -111,9 +166,9 @@ RowFile read_row_file(const std::string& path, bool keep_bad, bool count_unknown
     for (size_t i = 0; i < batch.rows.size() && !first_bad; ++i) {
       const std::string where = row_where(name, scan->form(), batch.rows[i].place);
       const auto index = static_cast<int64_t>(file.rows.size());
-      ReadRow read = read_row(batch.row(i), where, index, rules, batch.members(i));
+      ReadRow read = read_row(batch, i, where, index, rules);
       try {
-        if (read.bad && !keep_bad) throw advised(*read.bad, kFixRow);
+        if (read.bad && !rules.keep_bad) throw advised(*read.bad, kFixRow);
         format.add(read.keys, where);
       } catch (const Error& error) {
         first_bad = error;
@@ -124,12 +179,13 @@ RowFile read_row_file(const std::string& path, bool keep_bad, bool count_unknown
     }
   }
   if (first_bad) throw Error(*first_bad);
+  format.check_columns(rules.columns, name);
   format.log_summary(name, static_cast<int64_t>(file.rows.size()), scan->form());
   file.keys = format.keys;
   return file;
 }
 
-std::vector<Row> read_rows(const std::string& path) { return read_row_file(path, false).rows; }
+std::vector<Row> read_rows(const std::string& path) { return read_row_file(path, {}).rows; }
 
 namespace {
 

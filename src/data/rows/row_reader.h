@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/common/error.h"
+#include "src/data/rows/column_rules.h"
 #include "src/data/rows/row.h"
 #include "src/data/rows/row_keys.h"
 #include "src/data/rows/row_scan.h"
@@ -18,11 +19,14 @@ namespace lft::data {
 
 /// The keys used by a file's rows. All rows of a file use the same keys.
 struct RowKeys {
-  std::string list, role, text;  // "conversations", "from", "value"; only "prompt" for two texts
-  bool other_roles = false;      // roles other than human and gpt were found (ShareGPT)
-  std::set<std::string> unused = {};  // names of unused keys that were found
-  bool unordered = false;             // the row's images are not in the order of their numbers
-  /// "LLaVA", "ShareGPT", "OpenAI messages" or "TRL prompt and completion".
+  std::string list, role, text;         // "conversations", "from", "value"; see also kColumns
+  bool other_roles = false;             // roles other than human and gpt were found (ShareGPT)
+  std::set<std::string> unused = {};    // names of unused keys that were found
+  bool unordered = false;               // the row's images are not in the order of their numbers
+  std::vector<std::string> reads = {};  // the columns that are read, of a row of columns
+  std::set<std::string> mapped = {};    // the columns that data.columns names
+  /// "format LLaVA", "format ShareGPT", "format OpenAI messages", "format TRL prompt and
+  /// completion", or "rows of " and the columns.
   std::string format() const;
 };
 
@@ -37,7 +41,9 @@ inline constexpr const char* kNoAnswer = "no answer: a sample ends with the assi
 struct RowRules {
   bool keep_bad = false;        // a malformed row keeps its index; otherwise it is an error
   bool count_unknown = false;   // unused keys are counted; otherwise one makes a row bad
+  bool count_marks = false;     // and so are marks of other tools in texts
   bool open_questions = false;  // a row may end with a question; otherwise that makes it bad
+  ColumnRules columns = {};
 };
 
 /// One JSON object -> Row. `keys` is set from the first row and compared with the others. Throws
@@ -46,12 +52,14 @@ struct RowRules {
 Row parse_row(const io::Json& json, const std::string& where, int64_t index, RowKeys& keys,
               const RowRules& rules = {}, const nlohmann::ordered_json* ordered = nullptr);
 
-/// The keys that a row uses, from its structure alone. kInput if it has no dialogue.
-RowKeys recognise(const io::Json& row, const std::string& where);
+/// The keys that a row uses, from its structure alone. kInput if it has no dialogue. A list of
+/// messages is used in place of columns.
+RowKeys recognise(const io::Json& row, const ColumnRules& rules, const std::string& where);
 
 struct RowMessages {
   text::Conversation conversation;
-  std::vector<std::string> images = {};  // named by parts, in order
+  std::vector<std::string> images = {};   // named by parts, in order
+  std::vector<std::string> answers = {};  // of a column that is a list of correct answers
 };
 
 /// The conversation of a row with these keys. After a system message, user's and assistant's
@@ -73,6 +81,9 @@ struct ReadRow {
 /// `members`: the images of the row's sample in a tar file.
 ReadRow read_row(std::string_view text, const std::string& where, int64_t index,
                  const RowRules& rules, const std::vector<RowImage>* members = nullptr);
+/// A row of a batch.
+ReadRow read_row(const RowBatch& batch, size_t i, const std::string& where, int64_t index,
+                 const RowRules& rules);
 
 /// The properties that the rows of a file have in common, collected row by row in their order.
 struct FileFormat {
@@ -82,6 +93,8 @@ struct FileFormat {
   std::string first_unordered = {};            // location of the first of them
   /// kInput if the row's keys differ from those of the rows before it.
   void add(const RowKeys& row, const std::string& where);
+  /// kInput if some of the columns that data.columns names are in no row, and others are.
+  void check_columns(const ColumnRules& rules, const std::string& path) const;
   /// Logs the format of the file in a line; a warning names the unused keys.
   void log_summary(const std::string& path, int64_t rows, RowForm form) const;
 };
@@ -92,10 +105,10 @@ struct RowFile {
   RowKeys keys;
 };
 /// Reads all rows into memory. `shown` is the name of the file in messages; empty: its path. With
-/// `keep_bad` malformed rows are returned in `bad`; a malformed file (empty, cut, of mixed formats)
-/// still throws. With `count_unknown` unused keys are one warning with their names and numbers,
-/// otherwise kInput.
-RowFile read_row_file(const std::string& path, bool keep_bad, bool count_unknown = false,
+/// rules.keep_bad malformed rows are returned in `bad`; a malformed file (empty, cut, of mixed
+/// formats) still throws. With rules.count_unknown unused keys are one warning with their names and
+/// numbers, otherwise kInput.
+RowFile read_row_file(const std::string& path, const RowRules& rules,
                       const std::string& shown = "");
 
 /// The rows of read_row_file(). kInput with file:line (JSON lines) or file[index] (array).

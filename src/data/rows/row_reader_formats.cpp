@@ -6,6 +6,7 @@
 #include "src/base/errors.h"
 #include "src/base/text.h"
 #include "src/data/arrow_module/module.h"
+#include "src/data/rows/row_columns.h"
 #include "src/data/rows/row_images.h"
 #include "src/data/rows/row_reader.h"
 
@@ -25,8 +26,8 @@ void add_image(std::vector<std::string>& images, const io::Json& image, const st
   images.push_back(name.get<std::string>());
 }
 
-/// "image" (one, or a list) or "images" (a list), each a name or {"path": name}; null, "" and
-/// absent mean none.
+/// "image" or "images", one or a list, each a name or {"path": name}; null, "" and absent mean
+/// none.
 std::vector<std::string> row_images(const io::Json& row, RowKeyCheck& check,
                                     const std::string& where) {
   std::vector<std::string> images;
@@ -42,11 +43,8 @@ std::vector<std::string> row_images(const io::Json& row, RowKeyCheck& check,
   const io::Json& value = row[key];
   if (value.is_array()) {
     for (const io::Json& image : value) add_image(images, image, key, check, where);
-  } else if (one) {
-    add_image(images, value, key, check, where);
   } else {
-    refuse(ErrorKind::kInput, "field \"images\" is not a list", where, describe(value),
-           "a list of file names");
+    add_image(images, value, key, check, where);
   }
   return images;
 }
@@ -104,15 +102,16 @@ std::string row_id(const io::Json& row, int64_t index, const std::string& where)
 }  // namespace
 
 std::string RowKeys::format() const {
-  if (list == "messages") return "OpenAI messages";
-  if (list == "prompt") return "TRL prompt and completion";
-  return role == "from" && !other_roles ? "LLaVA" : "ShareGPT";
+  if (list == kColumns) return "rows of " + join(reads);
+  if (list == "messages") return "format OpenAI messages";
+  if (list == "prompt") return "format TRL prompt and completion";
+  return role == "from" && !other_roles ? "format LLaVA" : "format ShareGPT";
 }
 
 Row parse_row(const io::Json& json, const std::string& where, int64_t index, RowKeys& keys,
               const RowRules& rules, const nlohmann::ordered_json* ordered) {
-  keys = recognise(json, where);
-  RowKeyCheck check(rules.count_unknown);
+  keys = recognise(json, rules.columns, where);
+  RowKeyCheck check(rules.count_unknown, rules.count_marks);
   std::vector<std::string> used = dialogue_keys(keys);
   used.insert(used.begin(), {"id", "image", "images", "answers"});
   check.look(json, used, "", where);
@@ -123,6 +122,7 @@ Row parse_row(const io::Json& json, const std::string& where, int64_t index, Row
   RowMessages messages = read_messages(json, keys, check, rules, where, ordered);
   row.conversation = std::move(messages.conversation);
   row.answers = row_answers(json, where);
+  if (row.answers.empty()) row.answers = std::move(messages.answers);
   keys.unused = check.unused();
   if (!row.images.empty() && !messages.images.empty())
     refuse(ErrorKind::kInput, "images both in the row's list and in the parts of a message", where,

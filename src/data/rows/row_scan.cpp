@@ -6,6 +6,7 @@
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/data/rows/row_scanner.h"
+#include "src/data/rows/table_scanner.h"
 #include "src/data/rows/tar.h"
 #include "src/data/rows/tar_scanner.h"
 
@@ -69,8 +70,7 @@ bool is_utf16(std::string_view head) {
 }
 
 /// A text table: its first line has commas or tabs and no bracket.
-bool is_table(const std::string& path, std::string_view head) {
-  if (path.ends_with(".csv") || path.ends_with(".tsv")) return true;
+bool is_table(std::string_view head) {
   const std::string_view line = head.substr(0, head.find('\n'));
   return line.find_first_of(",\t") != std::string_view::npos &&
          line.find_first_of("{}[]") == std::string_view::npos;
@@ -83,12 +83,14 @@ void refuse_other_kind(const io::FileHandle& file, std::string_view head) {
   if (head.empty() || ((head[0] == '{' || head[0] == '[') && !is_utf16(head))) return;
   const auto refused = [&](const std::string& found, const char* next) {
     refuse(ErrorKind::kInput, "the data file has no rows that lft reads", file.path(), found,
-           "JSON, JSON lines, Parquet, Arrow or tar", next);
+           "JSON, JSON lines, CSV, TSV, Parquet, Arrow or tar", next);
   };
   if (is_utf16(head)) refused("text in UTF-16", kToUtf8);
   for (const OtherKind& kind : kOtherKinds)
     if (head.starts_with(kind.begin)) refused(kind.name, kind.next);
-  if (is_table(file.path(), head)) refused("a table of text (CSV)", kWriteJson);
+  if (!table_form(file.path()) && is_table(head))
+    refused("a table of text (CSV)",
+            "name it .csv (columns separated by commas) or .tsv (by tabs)");
 }
 
 }  // namespace
@@ -101,6 +103,10 @@ const char* form_name(RowForm form) {
       return "JSON array";
     case RowForm::kTar:
       return "tar file";
+    case RowForm::kCsv:
+      return "CSV";
+    case RowForm::kTsv:
+      return "TSV";
   }
   return "";
 }
@@ -117,7 +123,7 @@ io::FileHandle open_row_file(const std::string& path) {
 
 std::string row_where(const std::string& path, RowForm form, int64_t place) {
   const std::string number = std::to_string(place);
-  return form == RowForm::kLines ? path + ":" + number : path + "[" + number + "]";
+  return counts_lines(form) ? path + ":" + number : path + "[" + number + "]";
 }
 
 std::unique_ptr<RowScan> scan_rows(const io::FileHandle& file) {
@@ -126,11 +132,14 @@ std::unique_ptr<RowScan> scan_rows(const io::FileHandle& file) {
   refuse_compressed(file, head);
   if (is_tar(head)) return std::make_unique<TarScanner>(file);
   refuse_other_kind(file, head);
+  if (is_table_file(file)) return std::make_unique<TableScanner>(file);
   return std::make_unique<RowScanner>(file);
 }
 
 RowText read_row_text(const io::FileHandle& file, RowForm form, int64_t begin, int64_t end) {
   if (form == RowForm::kTar) return read_tar_row(file, begin, end);
+  if (form == RowForm::kCsv || form == RowForm::kTsv)
+    return {.text = read_table_row(file, begin, end)};
   const auto most = static_cast<int64_t>(kRowLimits.max_bytes) + kSpace;
   std::string text(static_cast<size_t>(std::min(end - begin, most)), '\0');
   file.read_at(static_cast<uint64_t>(begin), text.data(), text.size());

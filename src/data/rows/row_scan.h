@@ -2,11 +2,13 @@
 // is parsed.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "kernels/common/error.h"
 #include "src/data/rows/row.h"
 #include "src/io/file_handle.h"
 #include "src/io/json.h"
@@ -16,10 +18,13 @@ namespace lft::data {
 /// The limits of one row. A longer one is bad, and only this much of it is in memory.
 inline constexpr io::JsonLimits kRowLimits{.max_bytes = 64u << 20, .max_depth = 16};
 
-/// JSON lines, the elements of a JSON array, or the samples of a tar file: consecutive members
-/// whose base names are equal up to the first point, one of which ends in .json.
-enum class RowForm { kLines, kArray, kTar };
+/// JSON lines, the elements of a JSON array, the samples of a tar file (consecutive members whose
+/// base names are equal up to the first point, one of which ends in .json), or the records of a
+/// table, as JSON objects.
+enum class RowForm { kLines, kArray, kTar, kCsv, kTsv };
 const char* form_name(RowForm form);
+/// Whether the place of a row is its line.
+inline bool counts_lines(RowForm form) { return form != RowForm::kArray && form != RowForm::kTar; }
 
 /// The text of a row in its batch, without trailing white space, and its position in the file.
 struct RawRow {
@@ -32,6 +37,7 @@ struct RowBatch {
   std::string text;
   std::vector<RawRow> rows;
   std::vector<std::vector<RowImage>> images = {};  // embedded images per row of a tar file
+  std::map<size_t, ErrorInfo> broken = {};         // records of a table that are no rows
   std::string_view row(size_t i) const {
     return std::string_view(text).substr(rows[i].begin, rows[i].size);
   }

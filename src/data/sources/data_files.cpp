@@ -5,11 +5,13 @@
 #include <set>
 
 #include "kernels/common/error.h"
+#include "src/base/errors.h"
 #include "src/base/text.h"
+#include "src/data/rows/table_scanner.h"
 #include "src/data/rows/tar.h"
+#include "src/data/sources/dataset_info.h"
 #include "src/data/sources/unpack.h"
 #include "src/io/files.h"
-#include "src/io/hub_name.h"
 #include "src/io/json.h"
 
 namespace lft::data {
@@ -54,6 +56,14 @@ std::string split_of(const std::string& name) {
   return number == std::string::npos ? "" : name.substr(0, number);
 }
 
+/// "train" for "train.json" and "train_01.csv"; empty for a name without a split.
+std::string split_word(const std::string& name) {
+  const std::string word = lower_ascii(name.substr(0, name.find_first_of("._-")));
+  for (const char* split : {"train", "test", "val", "valid", "validation", "eval", "dev"})
+    if (word == split) return word;
+  return "";
+}
+
 /// Otherwise test data could be trained on without notice.
 void refuse_splits(const std::string& folder, const std::set<std::string>& splits) {
   if (splits.size() < 2) return;
@@ -62,28 +72,104 @@ void refuse_splits(const std::string& folder, const std::set<std::string>& split
          "name the files of one split, as a list of sources in data.train where they are several");
 }
 
-/// Whether a name ends like a file's: "rows.json".
-bool has_suffix(const std::string& path) {
-  const std::string end = path.substr(path.find_last_of("/.") + 1);
-  return end.size() <= 8 && path.ends_with("." + end);
+bool is_json_name(const std::string& name) {
+  const std::string lower = lower_ascii(name);
+  return lower.ends_with(".json") || lower.ends_with(".jsonl") || lower.ends_with(".ndjson");
 }
 
-/// A data set of the hub is a folder on disk for lft.
+/// Files about a data set, not of its rows.
+bool is_description(const std::string& name) {
+  return name == "dataset_info.json" || name == "dataset_infos.json" || name == "state.json";
+}
+
+/// The JSON files, or the tables, of a folder that has no tar or Parquet file.
+std::vector<std::string> text_files(const std::string& folder,
+                                    const std::vector<std::string>& all) {
+  std::vector<std::string> json, tables;
+  for (const std::string& name : all) {
+    if (name.starts_with('.') || is_description(name)) continue;
+    if (is_json_name(name)) json.push_back(name);
+    if (table_form(name)) tables.push_back(name);
+  }
+  if (!json.empty() && !tables.empty())
+    refuse(ErrorKind::kInput, "a folder with several kinds of data files", folder,
+           json[0] + ", " + tables[0], "files of one kind", "name the file");
+  std::vector<std::string>& names = json.empty() ? tables : json;
+  if (const std::vector<std::string> sets = info_names(folder); !sets.empty() && names.size() > 1)
+    refuse(ErrorKind::kInput, "a folder of LLaMA-Factory's data sets", folder, join_names(sets, 8),
+           "one of them", "name it: " + folder + "/dataset_info.json#" + sets[0]);
+  std::set<std::string> splits;
+  for (const std::string& name : names)
+    if (const std::string split = split_word(name); !split.empty()) splits.insert(split);
+  refuse_splits(folder, splits);
+  return names;
+}
+
+constexpr const char* kMetadata[] = {"metadata.jsonl", "metadata.csv", "metadata.parquet"};
+
+std::string metadata_in(const std::string& folder) {
+  for (const char* name : kMetadata)
+    if (io::path_exists(folder + "/" + name)) return folder + "/" + name;
+  return "";
+}
+
+/// Hugging Face's imagefolder: the images next to a file of metadata, which names them in
+/// "file_name".
+std::optional<DataFile> image_folder(const std::string& folder) {
+  if (const std::string metadata = metadata_in(folder); !metadata.empty()) {
+    std::optional<DataFile> file = data_file(metadata);
+    if (!file) refuse_empty(metadata);
+    file->image_root = folder;
+    file->columns.names = {{"image", "file_name"}};
+    return file;
+  }
+  std::vector<std::string> splits;
+  for (const std::string& name : io::list_dir(folder))
+    if (io::is_directory(folder + "/" + name) && !metadata_in(folder + "/" + name).empty())
+      splits.push_back(name);
+  if (splits.empty()) return std::nullopt;
+  refuse(ErrorKind::kInput, "a folder of image folders", folder, join_names(splits, 8),
+         "one of them", "name " + folder + "/" + splits[0]);
+}
+
+std::vector<std::string> file_names(const std::string& folder) {
+  if (io::path_exists(folder + "/state.json")) return saved_shards(folder);
+  const std::vector<std::string> all = io::list_dir(folder);
+  std::vector<std::string> names;
+  std::set<std::string> splits;
+  for (const std::string& name : all) {
+    if (name.starts_with('.')) continue;  // macOS metadata files
+    const bool parquet = name.ends_with(".parquet");
+    if (parquet || name.ends_with(".tar")) names.push_back(name);
+    if (parquet) splits.insert(split_of(name));
+  }
+  refuse_splits(folder, splits);
+  return names.empty() ? text_files(folder, all) : names;
+}
+
+/// A path that does not exist, and looks like the name of a data set on the hub.
 void refuse_hub_name(const std::string& path) {
-  if (io::path_exists(path) || !io::is_hub_name(path) || has_suffix(path)) return;
-  refuse(ErrorKind::kInput, "there is no such file or folder of rows", path,
-         "nothing: a data set of the Hugging Face hub perhaps, from which lft downloads nothing",
-         "a file of rows, or a folder of tar or Parquet files",
-         "hf download --repo-type dataset " + shell_word(path) + " --local-dir data/" +
-             shell_word(path.substr(path.find('/') + 1)) +
-             ", then name its Parquet files of one split");
+  const size_t slash = path.find('/');
+  const auto is_word = [](std::string_view text) {
+    return !text.empty() && text.find_first_not_of(
+                                "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRST"
+                                "UVWXYZ0123456789-_.") == std::string_view::npos;
+  };
+  if (slash == std::string::npos || io::path_exists(path) || is_json_name(path) ||
+      table_form(path) || path.ends_with(".parquet") || path.ends_with(".tar") ||
+      path.ends_with(".arrow") || !is_word(path.substr(0, slash)) ||
+      !is_word(path.substr(slash + 1)) || path[0] == '.' || io::path_exists(path.substr(0, slash)))
+    return;
+  const std::string folder = "data/" + path.substr(slash + 1);
+  refuse(ErrorKind::kInput, "the data file does not exist", path, {},
+         "a data file, or a folder of data files",
+         "if it is a data set of the hub: lft does not download; hf download " + path +
+             " --repo-type dataset --local-dir " + folder + ", then name its files or folder");
 }
 
-}  // namespace
-
-std::vector<DataFile> data_files(const std::string& path) {
-  refuse_hub_name(path);
+std::vector<DataFile> files_of(const std::string& path) {
   if (!io::is_directory(path)) {
+    refuse_hub_name(path);
     const std::optional<DataFile> file = data_file(path);
     if (!file) refuse_empty(path);
     return {*file};
@@ -93,25 +179,29 @@ std::vector<DataFile> data_files(const std::string& path) {
     refuse(ErrorKind::kInput, "a saved data set of several splits", path, join(io::list_dir(path)),
            "the folder of one split", "name " + path + "/<split>");
   }
-  std::vector<std::string> names;
-  std::set<std::string> splits;
-  if (io::path_exists(path + "/state.json")) {
-    names = saved_shards(path);
-  } else {
-    for (const std::string& name : io::list_dir(path)) {
-      if (name.starts_with('.')) continue;  // macOS metadata files
-      const bool parquet = name.ends_with(".parquet");
-      if (parquet || name.ends_with(".tar")) names.push_back(name);
-      if (parquet) splits.insert(split_of(name));
-    }
-  }
-  refuse_splits(path, splits);
+  if (const std::optional<DataFile> images = image_folder(path)) return {*images};
+  const std::vector<std::string> names = file_names(path);
   std::vector<DataFile> files;
   for (const std::string& name : names) {
     const std::optional<DataFile> file = data_file(path + "/" + name);
     if (file) files.push_back(*file);
   }
   if (files.empty() && !names.empty()) refuse_empty(path);
+  return files;
+}
+
+}  // namespace
+
+std::vector<DataFile> data_files(const std::string& path) {
+  const std::optional<InfoPath> info = info_path(path);
+  if (!info) return files_of(path);
+  const DataFile set = info_set(*info);
+  std::vector<DataFile> files = files_of(set.path);
+  for (DataFile& file : files) {
+    file.image_root = set.image_root;
+    file.columns.names.insert(set.columns.names.begin(), set.columns.names.end());
+    file.columns.tags = set.columns.tags;
+  }
   return files;
 }
 

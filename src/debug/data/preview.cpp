@@ -10,7 +10,7 @@
 #include "src/data/held_out.h"
 #include "src/data/loader.h"
 #include "src/data/prepared.h"
-#include "src/io/image.h"
+#include "src/io/decode/image_decode.h"
 #include "src/train/inputs/recipe_encoding.h"
 #include "src/train/inputs/run_data.h"
 

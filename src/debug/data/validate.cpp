@@ -10,6 +10,7 @@
 #include "src/base/log.h"
 #include "src/base/signals.h"
 #include "src/data/prepared.h"
+#include "src/data/row_dataset.h"
 #include "src/data/rows/row_images.h"
 #include "src/data/sources/data_files.h"
 #include "src/debug/data/validate_print.h"
@@ -27,11 +28,12 @@ RowSource open_source(const std::string& key, const data::DataFile& file,
   const std::string& shown = file.shown.empty() ? file.path : file.shown;
   RowSource source{.key = key,
                    .path = shown,
-                   .image_root = image_root.empty() ? "." : image_root,
+                   .image_root = data::image_root_of(image_root, file),
                    .rows = {},
                    .prepared = nullptr};
+  if (source.image_root.empty()) source.image_root = ".";
   if (!io::is_directory(file.path)) {
-    source.rows = data::read_row_file(file.path, /*keep_bad=*/true, options.count_unknown, shown);
+    source.rows = data::read_row_file(file.path, data::row_rules(options, file), shown);
     return source;
   }
   source.prepared = data::open_prepared(file.path, options);

@@ -1,5 +1,7 @@
 #include "src/debug/data/validate_print.h"
 
+#include <algorithm>
+
 #include "src/base/errors.h"
 #include "src/base/text.h"
 #include "src/debug/data/validate.h"
@@ -96,6 +98,18 @@ std::string figures_text(const DataFigures& f, const DataReport& report) {
   return text;
 }
 
+/// The different pieces of advice for problems of one kind.
+std::vector<std::string> advice_for(const std::vector<DataProblem>& problems) {
+  constexpr size_t kMostAdvice = 3;
+  std::vector<std::string> advice;
+  for (const DataProblem& problem : problems) {
+    const bool is_new = std::ranges::find(advice, problem.next) == advice.end();
+    if (!problem.next.empty() && is_new && advice.size() < kMostAdvice)
+      advice.push_back(problem.next);
+  }
+  return advice;
+}
+
 std::string problems_text(const DataReport& report, bool warnings) {
   std::string text;
   for (const auto& [fault, problems] : report.first) {
@@ -109,6 +123,7 @@ std::string problems_text(const DataReport& report, bool warnings) {
     }
     if (count > static_cast<int64_t>(kShown))
       text += "  and " + std::to_string(count - static_cast<int64_t>(kShown)) + " more\n";
+    for (const std::string& next : advice_for(problems)) text += "  next: " + next + "\n";
   }
   return text;
 }

@@ -16,10 +16,16 @@
 #include "src/data/encode.h"
 #include "src/data/rows/row_images.h"
 #include "src/debug/data/validate_texts.h"
+#include "src/io/decode/image_decode.h"
 #include "src/io/files.h"
 
 namespace lft::debug {
 namespace {
+
+/// The advice with which training stops at the same error.
+std::string next_of(const ErrorInfo& info, const char* otherwise) {
+  return info.next.empty() ? otherwise : info.next;
+}
 
 std::string reason_of(const ErrorInfo& info) {
   std::string reason = info.what;
@@ -39,7 +45,7 @@ DataProblem malformed_row(const data::Row& row, const ErrorInfo& info) {
           .where = row.where,
           .id = "",
           .reason = reason_of(info) + inside,
-          .next = info.next};
+          .next = next_of(info, data::kFixRow)};
 }
 
 size_t bytes_hash(std::string_view bytes) { return std::hash<std::string_view>()(bytes); }
@@ -106,7 +112,7 @@ class RowCheck {
       return true;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kInput) throw;
-      found(fault, reason_of(error.info()), error.info().next);
+      found(fault, reason_of(error.info()), next_of(error.info(), data::kFixRow));
       return false;
     }
   }
@@ -182,12 +188,13 @@ class RowCheck {
     const std::string length = std::to_string(scan_.length), labels = std::to_string(scan_.labels),
                       limit = "data.max_tokens = " + std::to_string(options_.max_tokens);
     if (scan_.kept_labels == 0) {
-      found(DataFault::kNoLabel, scan_.labels == 0
-                                     ? scan_.masked > 0
-                                           ? "all its answers are masked by weight 0 or loss false"
-                                           : "no token of the row is supervised"
-                                     : "its " + labels + " supervised tokens are beyond " + limit +
-                                           "; the row has " + length + " tokens");
+      found(DataFault::kNoLabel,
+            scan_.labels == 0
+                ? scan_.masked > 0 ? "all its answers are masked by weight 0 or loss false"
+                                   : "no token of the row is supervised"
+                : "its " + labels + " supervised tokens are beyond " + limit + "; the row has " +
+                      length + " tokens",
+            scan_.labels == 0 ? data::kFixRow : "raise data.max_tokens, or shorten the row");
     } else if (scan_.length > scan_.kept) {
       found(DataFault::kTruncated, std::to_string(scan_.length - scan_.kept) + " of " + length +
                                        " tokens are beyond " + limit + ", " +
@@ -204,6 +211,16 @@ class RowCheck {
   const std::string& image_root_;
   RowScan scan_;
 };
+
+std::string advice_for_file(const std::string& root, const data::Row& row, const std::string& name,
+                            const io::ImageLimits& limits) {
+  try {
+    data::read_row_image(row, name, root, limits);
+  } catch (const Error& error) {
+    return next_of(error.info(), data::kFixImage);
+  }
+  return data::kFixImage;
+}
 
 /// 16-bit grey is clipped at 255, as in PIL's convert("RGB"): brighter values turn white.
 std::optional<ImageFault> white_image(const std::string& name, const std::string& bytes,
@@ -305,7 +322,8 @@ ImageScan scan_image(const std::string& root, const data::Row& row, const std::s
       path = io::image_path(root, name, limits.follow_symlinks);
       fault = DataFault::kMissingImage;
       if (!io::path_exists(path))
-        return {ImageFault{fault, quote_text(name) + ": no such file " + path}};
+        return {ImageFault{fault, quote_text(name) + ": no such file " + path,
+                           advice_for_file(root, row, name, limits)}};
     }
     fault = DataFault::kBrokenImage;
     const std::string bytes = data::read_row_image(row, name, root, limits);
@@ -316,8 +334,8 @@ ImageScan scan_image(const std::string& root, const data::Row& row, const std::s
     const bool no_decoder =
         error.kind() == ErrorKind::kUsage;  // a kind of image that this build does not support
     if (error.kind() != ErrorKind::kInput && !no_decoder) throw;
-    return {
-        ImageFault{fault, quote_text(name) + ": " + reason_of(error.info()), error.info().next}};
+    return {ImageFault{fault, quote_text(name) + ": " + reason_of(error.info()),
+                       next_of(error.info(), data::kFixImage)}};
   }
 }
 

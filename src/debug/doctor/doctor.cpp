@@ -13,8 +13,8 @@
 #include "src/base/proc.h"
 #include "src/debug/doctor/doctor_gpu.h"
 #include "src/debug/doctor/doctor_step.h"
+#include "src/io/decode/image_decode.h"
 #include "src/io/files.h"
-#include "src/io/image.h"
 #include "src/train/machine/device.h"
 #include "src/train/machine/precision.h"
 

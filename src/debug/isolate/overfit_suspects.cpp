@@ -9,6 +9,7 @@
 
 #include "models/lora/trained_modules.h"
 #include "models/ops/core/precision.h"
+#include "src/base/numeric.h"
 #include "src/base/text.h"
 #include "src/data/batch.h"
 #include "src/debug/isolate/odd_settings.h"
@@ -81,12 +82,6 @@ Overlap overlap_of(const std::vector<at::Tensor>& g, const std::vector<at::Tenso
       sum.gr += (g[i].to(at::kDouble) * r[i].to(at::kDouble)).sum().item<double>();
   }
   return sum;
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
-  return values[values.size() / 2];
 }
 
 /// The share of Adam's step that remains despite eps: 1 if gradients are far above it. Not for A,

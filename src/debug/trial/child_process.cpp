@@ -56,6 +56,20 @@ int wait_for(pid_t pid) {
   }
 }
 
+pid_t start(const std::vector<std::string>& arguments, int out, int err) {
+  std::vector<char*> argv = {const_cast<char*>("lft")};
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  const pid_t pid = fork();
+  if (pid == 0) become(argv.data(), out, err);
+  return pid;
+}
+
+int wait_for_started(pid_t pid, const std::vector<std::string>& arguments) {
+  if (pid < 0) cannot_start("cannot start a process", arguments.front());
+  return wait_for(pid);
+}
+
 /// Parses the error block of a process: all parts but the last stay together, the last is the
 /// advice.
 ErrorInfo error_of(const std::string& text) {
@@ -107,24 +121,24 @@ ScratchDir::~ScratchDir() {
 }
 
 int run_self(const std::vector<std::string>& arguments, const std::string& log) {
-  std::vector<char*> argv = {const_cast<char*>("lft")};
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
   const int out = open((log + ".out").c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644);
   const int err = open((log + ".err").c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644);
   if (out < 0 || err < 0) cannot_start("cannot write", log);
-  const pid_t pid = fork();
-  if (pid == 0) become(argv.data(), out, err);
+  const pid_t pid = start(arguments, out, err);
   const int fork_error = errno;
   close(out);
   close(err);
   errno = fork_error;
-  if (pid < 0) cannot_start("cannot start a process", arguments.front());
-  const int status = wait_for(pid);
+  const int status = wait_for_started(pid, arguments);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
   if (WIFEXITED(status) && (WEXITSTATUS(status) == kStopped || WEXITSTATUS(status) == kInterrupted))
     return WEXITSTATUS(status);
   throw_failure(status, log);
+}
+
+int run_self_shown(const std::vector<std::string>& arguments) {
+  const int status = wait_for_started(start(arguments, STDOUT_FILENO, STDERR_FILENO), arguments);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 }  // namespace lft::debug

@@ -24,4 +24,8 @@ class ScratchDir {
 /// error is rethrown with the same kind, with `log` in the message.
 int run_self(const std::vector<std::string>& arguments, const std::string& log);
 
+/// The same with the output of this process. Returns its exit code, or 128 + n if signal n ended
+/// it.
+int run_self_shown(const std::vector<std::string>& arguments);
+
 }  // namespace lft::debug

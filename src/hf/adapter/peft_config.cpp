@@ -16,7 +16,7 @@ namespace lft::hf {
 namespace {
 
 std::string shown(const io::Json& value) {
-  return value.dump(-1, ' ', false, io::Json::error_handler_t::replace).substr(0, 200);
+  return io::json_text(value).substr(0, 200);
 }
 
 bool is_empty(const io::Json& value) {

@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-#include "src/io/image.h"
+#include "src/io/decode/image_decode.h"
 
 namespace lft::io {
 
@@ -62,8 +62,5 @@ std::string tiff_library();
 std::string avif_library();
 std::string heif_library();
 std::string opencv_library();
-
-[[noreturn]] void throw_damaged_image(const std::string& kind, const std::string& where,
-                                      const std::string& reason);
 
 }  // namespace lft::io

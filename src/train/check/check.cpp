@@ -14,6 +14,7 @@
 #include "src/train/machine/peak_memory.h"
 #include "src/train/memory/memory_plan.h"
 #include "src/train/memory/out_of_memory.h"
+#include "src/train/run/estimate.h"
 #include "src/train/run/run.h"
 #include "src/train/weights/odd_weights.h"
 
@@ -56,11 +57,13 @@ int check_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory) {
                                              {&run->optimizer}, run->model.excluded, run->probe);
   prove_second_step(run->model.model, run->model.trainables, run->probe, proof);
   if (const int signal = requested_signal(); signal != 0) return stop_exit_code(signal);
-  print(trainability_table(proof, /*collapsed=*/false));
+  print(trainability_table(proof));
   print({describe_model_start(*run, proof)});
   print({"memory     " + format_bytes(peak.growth()) +
-             " were taken by the model and the proof's micro-batch",
-         "it will train"});
+         " were taken by the model and the proof's micro-batch"});
+  if (const std::string line = estimate_line(*run, proof); !line.empty()) print({line});
+  if (const int signal = requested_signal(); signal != 0) return stop_exit_code(signal);
+  print({"it will train"});
   return 0;
 }
 

@@ -17,13 +17,13 @@ std::string describe_moved_end(const RunSettings& now, const checkpoint::Checkpo
            " is trained already: no step is left to train, and the run saves the adapter of step " +
            step;
   }
-  const auto scheduled = saved.state.value("scheduled", int64_t{0});
+  const auto scheduled = saved.state.at("scheduled").get<int64_t>();
   const Schedule old_schedule = Schedule::make(before.optim, old_end),
                  schedule = Schedule::make(now.recipe.optim, end);
   if (scheduled == 0 || saved.step == end ||
       old_schedule.factor(scheduled) == schedule.factor(scheduled))
     return "";
-  const double peak = now.recipe.optim.lr * saved.state.value("lr_factor", 1.0);
+  const double peak = now.recipe.optim.lr * saved.state.at("lr_factor").get<double>();
   const auto rate = [&](double factor) { return format_number(peak * factor, "%.3g"); };
   return ends + ": under optim.schedule: " + now.recipe.optim.schedule.word() +
          " the learning rate goes from " + rate(old_schedule.factor(scheduled - 1)) + " in step " +

@@ -11,8 +11,8 @@
 #include "src/base/errors.h"
 #include "src/base/signals.h"
 #include "src/base/text.h"
+#include "src/io/decode/image_decode.h"
 #include "src/io/files.h"
-#include "src/io/image.h"
 #include "src/train/optim/schedule.h"
 
 namespace lft::train {

@@ -78,6 +78,8 @@ void apply_data_rules(const recipe::Recipe& recipe, data::EncodeOptions& options
   options.skip_bad = recipe.data.on_bad_sample == recipe::BadSampleRule::kSkip;
   options.max_bad = recipe.data.max_bad;
   options.count_unknown = recipe.data.unknown_keys == recipe::UnknownKeyRule::kWarn;
+  options.count_marks = recipe.data.special_tokens_in_text != recipe::SpecialTokenRule::kError;
+  for (const auto& [role, column] : recipe.data.columns) options.columns.names[role] = column;
   options.image_limits.max_pixels = scales(recipe) ? kDefaults.max_pixels : recipe.data.max_pixels;
   options.image_limits.max_side = recipe.data.max_side;
   options.image_limits.follow_symlinks = recipe.data.follow_symlinks;

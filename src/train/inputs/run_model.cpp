@@ -6,6 +6,7 @@
 
 #include "models/family/model.h"
 #include "models/lora/trained_modules.h"
+#include "src/base/phase.h"
 #include "src/base/text.h"
 #include "src/hf/adapter/adapter_load.h"
 #include "src/hf/weights.h"
@@ -75,6 +76,7 @@ Learnable never_learning(const family::ModelConfig& config,
 
 RunModel build_model(const RunInputs& inputs) {
   const recipe::Recipe& recipe = inputs.recipe;
+  const Phase phase("loading the model", 0, "after the model is loaded");
   RunModel run;
   const hf::BaseForm base{inputs.storage, inputs.shards};
   if (recipe.model.init == recipe::ModelInit::kRandom) {

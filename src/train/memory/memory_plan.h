@@ -88,7 +88,8 @@ struct Mitigation {
   std::string cost;  // "about a third more compute"
   bool fits = false;
 };
-/// Changes that save memory, the cheapest in speed and quality first. `lengths` as above.
+/// Changes that save at least 1% of the peak or make it fit, the cheapest in speed and quality
+/// first. `lengths` as above.
 std::vector<Mitigation> mitigations(const RunSettings& settings,
                                     const std::vector<data::SampleLength>& lengths,
                                     const MemoryPlan& plan);

@@ -13,6 +13,9 @@
 namespace lft::train {
 namespace {
 
+constexpr double kLeastShare = 0.01;  // of the peak
+constexpr size_t kChangeWidth = 40;
+
 RunSettings changed_settings(RunSettings settings, const recipe::Recipe& recipe) {
   settings.recipe = recipe;
   settings.storage = hf::base_storage(recipe.model.base_dtype.word());
@@ -136,7 +139,8 @@ std::vector<Mitigation> mitigations(const RunSettings& settings,
     const RunSettings changed = changed_settings(settings, recipe);
     MemoryPlan other = plan_memory(changed, worst_micro_batch(changed, lengths));
     other.free = plan.free;
-    if (other.peak >= plan.peak) continue;
+    const bool helps = other.fits() && !plan.fits();
+    if (plan.peak - other.peak < kLeastShare * plan.peak && !helps) continue;
     result.push_back({.change = change.text,
                       .saves = plan.peak - other.peak,
                       .cost = change.cost,
@@ -157,16 +161,24 @@ std::vector<std::string> describe_memory(const MemoryPlan& plan, const MicroBatc
       std::to_string(worst.longest()) + " tokens, " + std::to_string(worst.images()) + " images, " +
       std::to_string(worst.supervised()) + " supervised tokens (" + join_names(ids, 4) + ")"};
   for (const MemoryPart& part : plan.parts)
-    lines.push_back("           " + filled_to(part.name, 40) + format_bytes(part.bytes));
-  lines.push_back("           " + filled_to("peak (" + plan.moment + ")", 40) +
+    lines.push_back("           " + filled_to(part.name, kChangeWidth) + format_bytes(part.bytes));
+  lines.push_back("           " + filled_to("peak (" + plan.moment + ")", kChangeWidth) +
                   format_bytes(plan.peak) + "; " + format_bytes(plan.free) + " free: " +
                   (plan.peak <= plan.free ? "it fits"
                    : plan.fits()          ? "it fits, with fewer CUDA graphs"
                                           : "it does not fit"));
+  if (!changes.empty()) lines.emplace_back("           settings that need less:");
   for (const Mitigation& change : changes) {
-    lines.push_back("           " + filled_to(change.change, 40) + "saves " +
-                    format_bytes(change.saves) + (change.fits ? ", fits" : ", does not fit") +
-                    "; " + change.cost);
+    const std::string saves = "saves " + format_bytes(change.saves) +
+                              (change.fits ? ", fits" : ", does not fit"),
+                      cost = "             " + change.cost;
+    if (change.change.size() < kChangeWidth) {
+      lines.push_back("           " + filled_to(change.change, kChangeWidth) + saves);
+    } else {
+      lines.push_back("           " + change.change);
+      lines.push_back("           " + filled_to("", kChangeWidth) + saves);
+    }
+    lines.push_back(cost);
   }
   return lines;
 }

@@ -19,8 +19,9 @@ namespace lft::train {
 namespace {
 
 constexpr int64_t kManyRows = 1'000'000;  // so that a step is full
-constexpr size_t kTextWidth = 40, kPeakWidth = 10, kCardWidth = 7;
+constexpr size_t kTextWidth = 36, kPeakWidth = 10, kCardWidth = 8;
 constexpr int64_t kPhotoWidth = 640, kPhotoHeight = 480;  // of the image in each row
+constexpr double kLeastSaving = 0.01;                     // of the peak
 
 /// A card's memory as reported by the driver, in MiB, and its context's share.
 struct Card {
@@ -131,11 +132,11 @@ std::set<std::string> fields_of(const std::string& changes) {
   return fields;
 }
 
-/// Whether a setting needs less than every listed one that changes no other fields than it.
+/// Whether a setting needs less than every listed one that changes no other fields than it, by 1%.
 bool saves(const std::vector<PlannedSetting>& listed, const PlannedSetting& setting) {
   const std::set<std::string> fields = fields_of(setting.changes);
   return std::ranges::all_of(listed, [&](const PlannedSetting& other) {
-    return !std::ranges::includes(fields, fields_of(other.changes)) || setting.peak < other.peak;
+    return !std::ranges::includes(fields, fields_of(other.changes)) || setting.peak < (1 - kLeastSaving) * other.peak;
   });
 }
 

@@ -14,7 +14,7 @@ struct PlannedSetting {
 };
 struct PlanAhead {
   std::string model, rows;               // descriptions of the model and rows
-  std::vector<PlannedSetting> settings;  // the recipe first, then changes that save memory
+  std::vector<PlannedSetting> settings;  // the recipe first, then those that save at least 1%
   std::vector<PlannedSetting> cpu = {};  // the recipe on a CPU; `changes` is the compute dtype
 };
 

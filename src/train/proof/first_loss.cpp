@@ -9,6 +9,8 @@
 
 #include "kernels/common/error.h"
 #include "models/objective/forward_loss.h"
+#include "src/base/phase.h"
+#include "src/base/signals.h"
 #include "src/base/text.h"
 #include "src/data/batch.h"
 #include "src/train/step/global_batch.h"
@@ -95,11 +97,15 @@ std::optional<ImageLosses> measure_images(family::Model& model, const Probe& pro
       if (other != nullptr) others[i].images[k] = *other;
     }
   }
+  Phase phase("image check", differ ? 3 : 2, "after this pass of the image check");
   ImageLosses losses{.own = mean_loss(model, probe, rows, compute),
-                     .grey = mean_loss(model, probe, grey, compute),
-                     .other = {},
                      .rows = std::ssize(rows),
                      .all = rows.size() == probe.samples.size()};
+  phase.add();
+  if (requested_signal() != 0) return std::nullopt;
+  losses.grey = mean_loss(model, probe, grey, compute);
+  phase.add();
+  if (requested_signal() != 0) return std::nullopt;
   if (differ) losses.other = mean_loss(model, probe, others, compute);
   return losses;
 }

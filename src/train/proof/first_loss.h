@@ -12,12 +12,12 @@ namespace lft::train {
 /// In nats per supervised token, without dropout: of the probe's first rows with an image, up to a
 /// few hundred positions.
 struct ImageLosses {
-  double own = 0, grey = 0;     // with the row's own image, and with a grey one
-  std::optional<double> other;  // with the image of another row, if the probe has two
-  int64_t rows = 0;             // number of rows measured
-  bool all = true;              // whether these are all rows of the probe
+  double own = 0, grey = 0;          // with the row's own image, and with a grey one
+  std::optional<double> other = {};  // with the image of another row, if the probe has two
+  int64_t rows = 0;                  // number of rows measured
+  bool all = true;                   // whether these are all rows of the probe
 };
-/// Nothing if no row has an image. Builds no graph and changes no state.
+/// Nothing if no row has an image, or after a signal. Builds no graph and changes no state.
 std::optional<ImageLosses> measure_images(family::Model& model, const Probe& probe,
                                           at::ScalarType compute);
 /// "0.1 with the rows' own images, 3.2 with others', 2.9 with grey ones"; also which rows if they

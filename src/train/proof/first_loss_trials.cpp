@@ -4,7 +4,10 @@
 #include <set>
 
 #include "kernels/common/error.h"
+#include "models/family/model.h"
 #include "models/lora/without_adapters.h"
+#include "src/base/phase.h"
+#include "src/base/signals.h"
 #include "src/base/text.h"
 #include "src/data/encode.h"
 #include "src/train/proof/first_loss.h"
@@ -56,7 +59,10 @@ std::vector<std::string> try_suspects(family::Model& model, const Probe& probe,
   std::vector<std::string> names = data::template_names();
   names.emplace_back("auto");
   std::set<std::string> hashes = {probe.encode.chat->hash()};
+  Phase phase("loss with other templates", std::ssize(names), "after this template");
   for (const std::string& name : names) {
+    phase.add();
+    if (requested_signal() != 0) return tried;
     const std::vector<data::Sample> samples = under_template(probe, inputs, name, hashes);
     if (supervised_tokens(samples) > 0)
       tell("under data.template: " + name, mean_loss(model, probe, samples, probe.compute),

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -13,6 +14,7 @@
 #include "models/family/model.h"
 #include "models/lora/inject_select.h"
 #include "models/lora/trained_modules.h"
+#include "src/base/phase.h"
 #include "src/base/text.h"
 #include "src/train/machine/precision.h"
 #include "src/train/proof/dead_cause.h"
@@ -214,12 +216,16 @@ TrainabilityReport check_trainable(family::Model& model,
   const auto run = [&](const Probe& how) {
     return probe_gradients(model, trained_tensors(owners), how);
   };
+  const Phase phase("trainability check");
+  const auto start = std::chrono::steady_clock::now();
   ProbeGradients gradients = run(probe);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   check_reached(modules, trainables, gradients, probe);
   TrainabilityReport proof{.rows = {},
                            .excluded = excluded,
                            .probe_ids = probe_ids(probe),
                            .probe_loss = gradients.loss,
+                           .pass_s = taken.count(),
                            .probe_finite = gradients.finite,
                            .compute = compute_name(probe.compute),
                            .loss_scale = gradients.loss_scale};
@@ -243,6 +249,7 @@ void prove_second_step(family::Model& model, const std::vector<lora::Trainable>&
   std::vector<at::Tensor> tensors, zeros;
   for (const lora::Trainable& trainable : trainables) tensors.push_back(trainable.tensor);
   for (const lora::TrainedModule& module : adapters) zeros.push_back(trainables[module.b].tensor);
+  const Phase phase("trainability check of the second step");
   const MovedB moved(zeros);
   const auto run = [&](const Probe& how) { return probe_gradients(model, tensors, how); };
   ProbeGradients gradients = run(probe);

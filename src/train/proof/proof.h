@@ -47,6 +47,7 @@ struct TrainabilityReport {
   int64_t trainable = 0, total = 0;  // parameters
   std::vector<std::string> probe_ids = {};
   double probe_loss = 0;
+  double pass_s = 0;         // time of the first pass, which is slower than later ones
   bool probe_finite = true;  // false: norms are meaningless, reachability decided
   std::string compute = {};  // fp32, bf16, fp16
   double loss_scale = 1;     // of the final pass; an overflow of the gradients reduces it,
@@ -71,9 +72,9 @@ TrainabilityReport check_trainable(family::Model& model,
 void prove_second_step(family::Model& model, const std::vector<lora::Trainable>& trainables,
                        const Probe& probe, TrainabilityReport& proof);
 
-/// Lines to print: one row per module or, collapsed, one for equal layers of a stack; excluded
-/// modules and the reason; counts and share last.
-std::vector<std::string> trainability_table(const TrainabilityReport& proof, bool collapsed);
+/// Lines to print, at most 80 columns wide where names allow it: a row for equal layers of a stack;
+/// excluded modules and the reason; counts and share last.
+std::vector<std::string> trainability_table(const TrainabilityReport& proof);
 /// The full report, for trainability.json.
 io::Json trainability_json(const TrainabilityReport& proof);
 

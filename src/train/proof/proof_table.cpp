@@ -11,19 +11,22 @@
 namespace lft::train {
 namespace {
 
+constexpr size_t kWidth = 80;
+
 /// Rows that print as one: equal layers of a stack, with "#" for their number in `name`.
 struct Line {
   std::string name;
   std::vector<int64_t> layers;
   const ProofRow* first = nullptr;
-  int64_t parameters = 0;
-  double a_low = 0, a_high = 0, b_low = 0, b_high = 0;
+  int64_t modules = 0, parameters = 0;
+  double least_a = 0, least_b = 0;  // gradient norms
 };
 
 std::string short_name(const std::string& module) {
   const std::string decoder = family::kDecoder, vision = family::kVision;
   for (const std::string& prefix :
-       {decoder + "model.", decoder, vision + "vision_model.", std::string(family::kProjector)}) {
+       {decoder + "model.", decoder, vision + "vision_model.encoder.", vision + "vision_model.",
+        vision, std::string(family::kProjector)}) {
     if (module.starts_with(prefix)) return module.substr(prefix.size());
   }
   return module;
@@ -64,66 +67,94 @@ std::string filled(const std::string& name, const std::vector<int64_t>& layers) 
              : name.substr(0, at) + ranges_text(layers) + name.substr(at + 1);
 }
 
-void widen(double value, bool first, double& low, double& high) {
-  low = first ? value : std::min(low, value);
-  high = first ? value : std::max(high, value);
-}
-
-std::vector<Line> lines_of(const TrainabilityReport& proof, bool collapsed) {
+std::vector<Line> lines_of(const TrainabilityReport& proof) {
   using Key =
       std::tuple<std::string, std::string, std::string, std::string, bool, bool, int64_t, double>;
   std::vector<Line> lines;
   std::map<Key, size_t> places;
   for (const ProofRow& row : proof.rows) {
-    std::pair<std::string, int64_t> split = {short_name(row.module), -1};
-    if (collapsed) split = split_layer(split.first);
-    const Key key{row.scope,   split.first,   row.dtype,      row.group,
+    const auto [name, layer] = split_layer(short_name(row.module));
+    const Key key{row.scope,   name,          row.dtype,      row.group,
                   row.adapter, row.reachable, row.parameters, row.lr};
     const auto [at, fresh] = places.try_emplace(key, lines.size());
-    if (fresh) lines.push_back({.name = split.first, .layers = {}, .first = &row});
+    if (fresh)
+      lines.push_back({.name = name,
+                       .layers = {},
+                       .first = &row,
+                       .least_a = row.grad_norm_a,
+                       .least_b = row.grad_norm_b});
     Line& line = lines[at->second];
-    if (split.second >= 0) line.layers.push_back(split.second);
+    if (layer >= 0) line.layers.push_back(layer);
+    ++line.modules;
     line.parameters += row.parameters;
-    widen(row.grad_norm_a, fresh, line.a_low, line.a_high);
-    widen(row.grad_norm_b, fresh, line.b_low, line.b_high);
+    line.least_a = std::min(line.least_a, row.grad_norm_a);
+    line.least_b = std::min(line.least_b, row.grad_norm_b);
   }
   return lines;
 }
 
 std::string norm_cell(double value) { return std::isfinite(value) ? format_number(value) : "?"; }
 
-std::string span(double low, double high) {
-  const std::string from = norm_cell(low), to = norm_cell(high);
-  return from == to ? from : from + ".." + to;
+std::string rate_text(const ProofRow& row) {
+  const std::string low = norm_cell(row.lr), high = norm_cell(row.lr_b);
+  return low == high ? low : low + " and " + high;
 }
 
-void align(const std::vector<std::vector<std::string>>& cells, std::vector<std::string>& lines) {
-  std::vector<size_t> widths(cells.front().size());
-  for (const auto& row : cells) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+/// A column; one with the same text in all rows is named once below the table.
+struct Column {
+  std::string head;
+  bool number = false;  // right-aligned
+  std::vector<std::string> cells = {};
+  size_t width() const {
+    size_t width = head.size();
+    for (const std::string& cell : cells) width = std::max(width, cell.size());
+    return width;
   }
-  for (const auto& row : cells) {
-    std::string text;
-    for (size_t i = 0; i < row.size(); ++i) {
-      const std::string gap(widths[i] - row[i].size(), ' ');
-      text += (i == 0 ? "" : "  ") +
-              (i == 1 ? gap + row[i] : row[i] + gap);  // the count is right-aligned
-    }
+  bool constant() const {
+    return std::ranges::all_of(cells, [&](const auto& cell) { return cell == cells.front(); });
+  }
+};
+
+std::string placed(const Column& column, const std::string& text, size_t width) {
+  const std::string gap(width - text.size(), ' ');
+  return column.number ? gap + text : text + gap;
+}
+
+/// The first column is the row's name; it has a line of its own if the table would be too wide.
+void add_table(const std::vector<Column>& columns, std::vector<std::string>& lines) {
+  size_t total = columns.front().width();
+  for (size_t c = 1; c < columns.size(); ++c) total += 2 + columns[c].width();
+  const bool wide = total > kWidth;
+  for (size_t row = 0; row <= columns.front().cells.size(); ++row) {
+    const auto cell = [&](const Column& column) {
+      return row == 0 ? column.head : column.cells[row - 1];
+    };
+    std::string text =
+        wide ? "" : placed(columns.front(), cell(columns.front()), columns.front().width());
+    if (wide) lines.push_back(cell(columns.front()));
+    for (size_t c = 1; c < columns.size(); ++c)
+      text += "  " + placed(columns[c], cell(columns[c]), columns[c].width());
     text.erase(text.find_last_not_of(' ') + 1);
     lines.push_back(text);
   }
 }
 
-void add_excluded(const TrainabilityReport& proof, bool collapsed,
-                  std::vector<std::string>& lines) {
+void add_excluded(const TrainabilityReport& proof, std::vector<std::string>& lines) {
   std::map<std::string, std::vector<std::string>> by_reason;
-  for (const ExcludedModule& module : proof.excluded) {
-    if (!collapsed) lines.push_back("left out   " + module.name + ": " + module.reason);
+  for (const ExcludedModule& module : proof.excluded)
     by_reason[module.reason].push_back(module.name);
-  }
-  if (!collapsed) return;
   for (const auto& [reason, names] : by_reason)
     lines.push_back("left out   " + join(names, ", ", 3) + ": " + reason);
+}
+
+/// "base: 0.01; projector: 0.003"
+std::string learning_rates(const TrainabilityReport& proof) {
+  std::vector<std::string> rates;
+  for (const ProofRow& row : proof.rows) {
+    const std::string rate = row.group + ": " + rate_text(row);
+    if (std::ranges::find(rates, rate) == rates.end()) rates.push_back(rate);
+  }
+  return join(rates, "; ");
 }
 
 double share(int64_t trainable, int64_t total) {
@@ -132,19 +163,36 @@ double share(int64_t trainable, int64_t total) {
 
 }  // namespace
 
-std::vector<std::string> trainability_table(const TrainabilityReport& proof, bool collapsed) {
-  std::vector<std::vector<std::string>> cells = {
-      {"module", "parameters", "dtype", "lr", "group", "reached", "grad A", "grad B / full"}};
-  for (const Line& line : lines_of(proof, collapsed)) {
+std::vector<std::string> trainability_table(const TrainabilityReport& proof) {
+  Column name{.head = "module"}, modules{.head = "modules", .number = true},
+      parameters{.head = "parameters", .number = true}, dtype{.head = "dtype"},
+      group{.head = "group"}, reached{.head = "reached"}, a{.head = "grad A"}, b{.head = "grad B"};
+  bool whole = false;
+  for (const Line& line : lines_of(proof)) {
     const ProofRow& row = *line.first;
-    cells.push_back(
-        {row.scope + " " + filled(line.name, line.layers), std::to_string(line.parameters),
-         row.dtype, span(row.lr, row.lr_b), row.group, row.reachable ? "yes" : "no",
-         row.adapter ? span(line.a_low, line.a_high) : "-", span(line.b_low, line.b_high)});
+    whole = whole || !row.adapter;
+    name.cells.push_back(row.scope + " " + filled(line.name, line.layers));
+    modules.cells.push_back(std::to_string(line.modules));
+    parameters.cells.push_back(std::to_string(line.parameters));
+    dtype.cells.push_back(row.dtype);
+    group.cells.push_back(row.group);
+    reached.cells.push_back(row.reachable ? "yes" : "no");
+    a.cells.push_back(row.adapter ? norm_cell(line.least_a) : "-");
+    b.cells.push_back(norm_cell(line.least_b));
   }
+  std::vector<Column> columns = {name, modules, parameters};
+  for (const Column& column : {dtype, group, reached})
+    if (!column.constant()) columns.push_back(column);
+  columns.insert(columns.end(), {a, b});
   std::vector<std::string> lines;
-  align(cells, lines);
-  add_excluded(proof, collapsed, lines);
+  add_table(columns, lines);
+  lines.push_back("gradient   norm, the smallest of a row's modules" +
+                  std::string(whole ? "; of a fully trained module below grad B" : ""));
+  if (reached.constant() && reached.cells.front() == "yes")
+    lines.push_back("reached    the loss depends on every module");
+  lines.push_back("lr         " + learning_rates(proof) +
+                  (dtype.constant() ? "; all modules in " + dtype.cells.front() : ""));
+  add_excluded(proof, lines);
   if (!proof.probe_finite) {
     lines.push_back("the loss or a gradient of the probe batch is not finite in " + proof.compute +
                     ": only reachability is proven");

@@ -28,11 +28,9 @@ io::Json best_json(const BestEval& best) {
           {"since", best.since}};
 }
 
-/// Checkpoints of older builds have only the loss: it was the cost.
 BestEval best_from(const io::Json& json) {
-  const auto loss = json.at("loss_bits").get<std::string>();
-  return {.cost = bits_value(json.value("cost_bits", loss)),
-          .loss = bits_value(loss),
+  return {.cost = bits_value(json.at("cost_bits").get<std::string>()),
+          .loss = bits_value(json.at("loss_bits").get<std::string>()),
           .step = json.at("step").get<int64_t>(),
           .last_step = json.at("last_step").get<int64_t>(),
           .since = json.at("since").get<int64_t>()};

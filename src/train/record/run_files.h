@@ -47,6 +47,8 @@ class RunFiles {
     if (metrics_) metrics_->event(name, step, fields);
   }
   void note(const std::string& line);  // "warning: ..." is a warning
+  /// Shows the bar of the steps before the first one.
+  void steps_begin() { progress_.begin(); }
   /// The bar of the steps stays in its current state; later output is not a step.
   void steps_done() { progress_.finish(); }
 

@@ -66,7 +66,7 @@ std::string first_run_hash() { return std::string(16, '0'); }
 StepHashes fold_step(const std::string& run_hash, const std::vector<std::string>& ids,
                      double loss) {
   StepHashes hashes;
-  hashes.ids = short_hash(io::Json(ids).dump(-1, ' ', false, io::Json::error_handler_t::replace));
+  hashes.ids = short_hash(io::json_text(io::Json(ids)));
   hashes.run = fold_hashes(run_hash, hashes.ids, loss);
   return hashes;
 }

@@ -2,7 +2,6 @@
 
 #include "src/base/text.h"
 #include "src/infer/metrics.h"
-#include "src/report/progress.h"
 #include "src/train/machine/device.h"
 #include "src/train/run/outputs.h"
 #include "src/train/run/sample_answers.h"
@@ -24,6 +23,7 @@ Evaluations::Evaluations(Run& run, dist::Ranks& ranks, RunMemory& memory, RunFil
 bool Evaluations::evaluate() {
   if (agreed_signal(ranks_) != 0) return false;
   images_ = measure_images(run_.model.model, run_.probe, run_.state.compute);
+  if (agreed_signal(ranks_) != 0) return false;
   if (run_.inputs.data.eval) return evaluate_rows();
   record_images();
   run_.evaluated = {.step = run_.state.step};
@@ -40,17 +40,15 @@ bool Evaluations::evaluate_rows() {
                                    .max_tokens = recipe.train.max_tokens_per_step,
                                    .metric = metric.value_or(infer::Metric::kExact),
                                    .answers = metric.has_value(),
-                                   .compute = run_.state.compute};
+                                   .compute = run_.state.compute,
+                                   .phase = step_text("evaluation of step ")};
   const data::Dataset& rows = *run_.inputs.data.eval;
-  std::optional<report::EvalProgress> progress(rows.size() / run_.inputs.ranks);
-  const infer::EvalResult result = evaluate_shared(
-      ranks_, run_, rows, options,
-      [&, done = int64_t{0}](const infer::EvalRecord&) mutable { progress->update(++done); });
-  progress.reset();
+  const infer::EvalResult result = evaluate_shared(ranks_, run_, rows, options);
   empty_cache(run_.inputs.device);
   if (result.stopped) return false;
   io::Json answers;
-  if (ranks_.first()) answers = shown_answers(run_, result.records);
+  if (ranks_.first())
+    answers = shown_answers(run_, result.records, step_text("answers after step "));
   if (agreed_signal(ranks_) != 0) return false;  // it may have interrupted the answers
   record_images();
   note_skipped(result);
@@ -64,6 +62,10 @@ bool Evaluations::evaluate_rows() {
   if (recipe.train.keep_best != recipe::KeepBest::kNone)
     judge(result.not_finite > 0 ? NAN : metric ? -result.score : result.loss, scheduled);
   return true;
+}
+
+std::string Evaluations::step_text(const std::string& what) const {
+  return what + std::to_string(run_.state.step);
 }
 
 bool Evaluations::of_this_step() const { return run_.evaluated.step == run_.state.step; }

@@ -55,6 +55,7 @@ class Evaluations {
   void record_images();
   void judge(double cost, bool scheduled);
   bool by_loss() const;
+  std::string step_text(const std::string& what) const;
 
   Run& run_;
   dist::Ranks& ranks_;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "src/base/phase.h"
 #include "src/base/signals.h"
 #include "src/base/text.h"
 #include "src/hf/adapter/adapter_model.h"
@@ -20,6 +21,7 @@
 
 namespace lft::train {
 void save_outputs(Run& run) {
+  const Phase phase("saving the trained weights", 0, "after the weights are saved");
   const recipe::Recipe& recipe = run.inputs.recipe;
   const data::EncodeOptions& encode = run.inputs.data.encode;
   hf::AdapterNotes notes{.base_path = io::absolute_path(recipe.model.path),

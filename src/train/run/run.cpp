@@ -10,6 +10,7 @@
 #include "kernels/common/error.h"
 #include "models/objective/forward_loss.h"
 #include "src/base/log.h"
+#include "src/base/phase.h"
 #include "src/base/sum_tree.h"
 #include "src/data/batch.h"
 #include "src/hf/model_dir_fingerprint.h"
@@ -100,8 +101,7 @@ io::Json saved_state(Run& run, uint64_t metrics_bytes) {
   return saved;
 }
 
-/// Throws nlohmann's exception for a field that is missing or of another type; norm_watch,
-/// best_eval and last_eval, which checkpoints of older builds lack, may be missing.
+/// Throws nlohmann's exception for a field that is missing or of another type.
 void restore_state(Run& run, const io::Json& state) {
   const int64_t recompute = run.state.recompute;
   state.get_to(run.state);
@@ -112,9 +112,9 @@ void restore_state(Run& run, const io::Json& state) {
   run.scaler = LossScaler(loss_scale_from(state.at("loss_scale")));
   if (run.state.recovered) apply_recovered(run.state, run.optimizer, run.scaler);
   run.watch = AdapterWatch(state.at("adapters_learn").get<bool>());
-  run.norms.restore(state.value("norm_watch", io::Json::object()));
-  if (state.contains("best_eval")) run.best = best_from(state["best_eval"]);
-  if (state.contains("last_eval")) run.evaluated = last_eval_from(state["last_eval"]);
+  run.norms.restore(state.at("norm_watch"));
+  run.best = best_from(state.at("best_eval"));
+  run.evaluated = last_eval_from(state.at("last_eval"));
   state.at("sampler");  // also determined by the recipe and the step
   state.at("skipped_samples").get_to(run.skipped_samples);
   state.at("tokens").get_to(run.tokens);
@@ -151,6 +151,7 @@ io::Json run_environment(RunInputs& inputs) {
 }  // namespace
 
 Restart find_restart(RunInputs& inputs, dist::Ranks& ranks) {
+  const Phase phase("reading the checkpoint", 0, "after the checkpoint is read");
   Restart restart;
   const std::string dir = inputs.recipe.output_dir + "/checkpoints";
   std::vector<std::string> warnings;

@@ -35,14 +35,16 @@ std::string before_path(const Run& run) {
   return run.inputs.recipe.output_dir + "/answers_before.json";
 }
 
-/// `batch_size`: rows that are answered together.
-infer::EvalResult ask(Run& run, const data::Dataset& rows, int64_t batch_size) {
+/// `batch_size`: rows that are answered together. `phase`: shown meanwhile.
+infer::EvalResult ask(Run& run, const data::Dataset& rows, int64_t batch_size,
+                      const std::string& phase) {
   const infer::EvalOptions options{.batch_size = batch_size,
                                    .workers = 1,
                                    .max_tokens = run.inputs.recipe.train.max_tokens_per_step,
                                    .decode = {.max_new_tokens = kAnswerTokens, .on_token = {}},
                                    .loss = false,
-                                   .compute = run.state.compute};
+                                   .compute = run.state.compute,
+                                   .phase = phase};
   return infer::evaluate(run.model.model, rows, *run.inputs.data.tokenizer, run.inputs.data.encode,
                          options);
 }
@@ -78,7 +80,16 @@ std::vector<int64_t> shown_places(const data::Dataset& rows) {
 
 }  // namespace
 
-io::Json shown_answers(Run& run, const std::vector<infer::EvalRecord>& records) {
+AnswerCounts answer_counts(const Run& run) {
+  const int64_t rows = rows_of(run).size();
+  return {.shown = static_cast<double>(std::min(rows, kShown)),
+          .at_end = static_cast<double>(std::min(rows, kAsked)),
+          .batch = static_cast<double>(kShown),
+          .most_tokens = static_cast<double>(kAnswerTokens)};
+}
+
+io::Json shown_answers(Run& run, const std::vector<infer::EvalRecord>& records,
+                       const std::string& phase) {
   const data::Dataset& rows = rows_of(run);
   const std::vector<int64_t> places = shown_places(rows);
   io::Json answers = io::Json::array();
@@ -91,16 +102,17 @@ io::Json shown_answers(Run& run, const std::vector<infer::EvalRecord>& records) 
     if (answered && std::ranges::find(places, record.index) != places.end()) add(record);
   }
   if (!answered) {  // one by one needs less memory than any step
-    for (const infer::EvalRecord& record : ask(run, *data::select_rows(rows, places), 1).records)
-      add(record);
+    const infer::EvalResult result = ask(run, *data::select_rows(rows, places), 1, phase);
+    for (const infer::EvalRecord& record : result.records) add(record);
   }
   return answers;
 }
 
 void record_answers_before(Run& run) {
-  io::write_file_atomic(
-      before_path(run),
-      shown_answers(run, {}).dump(2, ' ', false, io::Json::error_handler_t::replace) + "\n");
+  io::write_file_atomic(before_path(run),
+                        shown_answers(run, {}, "answers before training")
+                                .dump(2, ' ', false, io::Json::error_handler_t::replace) +
+                            "\n");
 }
 
 SampleAnswers sample_answers(Run& run) {
@@ -111,7 +123,7 @@ SampleAnswers sample_answers(Run& run) {
   answers.rows = run.inputs.data.eval ? "held-out rows" : "rows that it trained on (no data.eval)";
   const std::map<std::string, std::string> before = read_before(run);
   const std::vector<int64_t> places = spread(asked->size(), kShown);
-  const infer::EvalResult result = ask(run, *asked, kShown);
+  const infer::EvalResult result = ask(run, *asked, kShown, "answers after training");
   answers.stopped = result.stopped;
   for (const infer::EvalRecord& record : result.records) {
     if (!record.answered && !record.bad) continue;

@@ -17,12 +17,21 @@ struct SampleAnswers {
   bool stopped = false;                     // interrupted by a signal: rows are missing
 };
 
+/// How many rows are answered before training or shown after an evaluation, one by one; how many
+/// after training, in batches; and the most tokens of an answer.
+struct AnswerCounts {
+  double shown = 0, at_end = 0, batch = 0, most_tokens = 0;
+};
+AnswerCounts answer_counts(const Run& run);
+
 /// Evenly spaced rows of data.eval, or of data.train without one; greedy answers of at most 64
 /// tokens. Writes the answers for the report to output_dir/answers_before.json.
 void record_answers_before(Run& run);
 /// The answers to the same rows after `step` as an event of metrics.jsonl, from which the report
-/// shows those of every evaluation: from `records` if an evaluation has them, else generated now.
-io::Json shown_answers(Run& run, const std::vector<infer::EvalRecord>& records);
+/// shows those of every evaluation: from `records` if an evaluation has them, else generated now,
+/// which is shown as `phase`.
+io::Json shown_answers(Run& run, const std::vector<infer::EvalRecord>& records,
+                       const std::string& phase);
 /// The current answers together with the recorded ones.
 SampleAnswers sample_answers(Run& run);
 

@@ -25,10 +25,6 @@ namespace {
 /// The time in which all processes have to join.
 constexpr std::chrono::seconds kPatience{300};
 
-std::string message(const io::Json& json) {
-  return json.dump(-1, ' ', false, io::Json::error_handler_t::replace);
-}
-
 /// Converts an exception to the error that the run ends with.
 Error block_of(const std::exception& exception) {
   if (const auto* error = dynamic_cast<const Error*>(&exception)) return *error;
@@ -263,7 +259,7 @@ void share_checkpoint(dist::Ranks& ranks, std::optional<checkpoint::Checkpoint>&
             {"trainables", shapes_json(checkpoint->trainables)},
             {"moments", shapes_json(checkpoint->moments)}};
   }
-  head = io::Json::parse(ranks.from_first(message(head)));
+  head = io::Json::parse(ranks.from_first(io::json_text(head)));
   if (head.is_null()) return;
   if (!checkpoint) {
     checkpoint.emplace();
@@ -289,21 +285,19 @@ void share_trainables(dist::Ranks& ranks, Run& run) {
 }
 
 infer::EvalResult evaluate_shared(dist::Ranks& ranks, Run& run, const data::Dataset& rows,
-                                  const infer::EvalOptions& options,
-                                  const std::function<void(const infer::EvalRecord&)>& each) {
+                                  const infer::EvalOptions& options) {
   const RunData& data = run.inputs.data;
   if (ranks.alone())
-    return infer::evaluate(run.model.model, rows, *data.tokenizer, data.encode, options, each);
+    return infer::evaluate(run.model.model, rows, *data.tokenizer, data.encode, options);
   const std::vector<int64_t> own = dealt(rows.size(), options.batch_size, ranks);
   infer::EvalResult part;
   if (!own.empty()) {
     const std::unique_ptr<data::Dataset> dealt_rows = data::select_rows(rows, own);
-    part =
-        infer::evaluate(run.model.model, *dealt_rows, *data.tokenizer, data.encode, options, each);
+    part = infer::evaluate(run.model.model, *dealt_rows, *data.tokenizer, data.encode, options);
   }
   infer::EvalResult whole;
   std::map<int64_t, std::string> skipped;
-  for (const std::string& text : ranks.exchange(message(part_json(part, own))))
+  for (const std::string& text : ranks.exchange(io::json_text(part_json(part, own))))
     take_part(whole, skipped, io::Json::parse(text));
   std::ranges::sort(whole.records, {}, &infer::EvalRecord::index);
   for (const auto& [row, reason] : skipped) {

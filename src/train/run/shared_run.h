@@ -31,10 +31,9 @@ void share_checkpoint(dist::Ranks& ranks, std::optional<checkpoint::Checkpoint>&
 void share_trainables(dist::Ranks& ranks, Run& run);
 
 /// infer::evaluate() with its batches divided among the processes: the same records in the same
-/// order, and the same figures. `each` receives the records of this process only.
+/// order, and the same figures.
 infer::EvalResult evaluate_shared(dist::Ranks& ranks, Run& run, const data::Dataset& rows,
-                                  const infer::EvalOptions& options,
-                                  const std::function<void(const infer::EvalRecord&)>& each);
+                                  const infer::EvalOptions& options);
 
 /// All samples of step `step` (from 1), read again in this process.
 data::StepSamples read_step(const Run& run, int64_t step);

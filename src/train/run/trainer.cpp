@@ -7,6 +7,7 @@
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/log.h"
+#include "src/base/phase.h"
 #include "src/base/signals.h"
 #include "src/base/text.h"
 #include "src/checkpoint/run_lock.h"
@@ -14,6 +15,7 @@
 #include "src/io/files.h"
 #include "src/recipe/train_command.h"
 #include "src/recipe/value_text.h"
+#include "src/runs/halving.h"
 #include "src/train/inputs/output_dir.h"
 #include "src/train/inputs/preflight.h"
 #include "src/train/inputs/template_check.h"
@@ -26,6 +28,8 @@
 #include "src/train/proof/first_loss.h"
 #include "src/train/record/run_files.h"
 #include "src/train/record/saved_steps.h"
+#include "src/train/run/closing.h"
+#include "src/train/run/estimate.h"
 #include "src/train/run/evaluations.h"
 #include "src/train/run/loss_moved.h"
 #include "src/train/run/non_finite.h"
@@ -48,6 +52,18 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+/// The step after which a partial run ends; 0: it runs to its end.
+int64_t last_step_of_part(const RunInputs& inputs, const TrainOptions& options) {
+  if (!options.first_third) return options.stop_after_step;
+  const int64_t last = runs::halving_step(inputs.total_steps, inputs.recipe.train.eval_every_steps);
+  return last < inputs.total_steps ? last : 0;
+}
+
+Phase saving(int64_t step) {
+  return Phase("saving the checkpoint of step " + std::to_string(step), 0,
+               "after the checkpoint is saved");
+}
+
 /// Steps, saves and records until the run is done or stopped.
 class Trainer {
  public:
@@ -60,7 +76,7 @@ class Trainer {
         recipe_(run.inputs.recipe),
         options_(run_step_options(run)),
         graphs_(make_graph_passes(run)),
-        stop_after_step_(options.stop_after_step),
+        stop_after_step_(last_step_of_part(run.inputs, options)),
         part_done_(options.part_done),
         folder_goes_(options.folder_goes),
         files_(recipe_,
@@ -85,9 +101,15 @@ class Trainer {
   }
 
   int run(bool resumed) {
+    const io::Json plan = {{"total_steps", run_.inputs.total_steps},
+                           {"folder", io::absolute_path(".")}};
     if (resumed) {
       saved_step_ = run_.state.step;
-      files_.event("resume", run_.state.step, {{"precision", compute_name(run_.state.compute)}});
+      io::Json fields = plan;
+      fields["precision"] = compute_name(run_.state.compute);
+      files_.event("resume", run_.state.step, fields);
+    } else {
+      files_.event("start", 0, plan);
     }
     if (run_.state.step == 0 && ranks_.first()) record_answers_before(run_);
     if (!resumed && recipe_.checkpoint.at_step_zero) save();
@@ -184,6 +206,7 @@ class Trainer {
   void loop() {
     const std::unique_ptr<data::Loader> loader = start_loader(run_.inputs, run_.state.step);
     SamplesAhead ahead(*loader);
+    files_.steps_begin();
     clock_.lap();
     const int64_t last = stop_after_step_ > 0 ? std::min(stop_after_step_, run_.inputs.total_steps)
                                               : run_.inputs.total_steps;
@@ -398,6 +421,7 @@ class Trainer {
     saved_step_ = run_.state.step;
     if (!ranks_.first()) return;
     at("step " + std::to_string(run_.state.step) + ", saving it");
+    const Phase phase = saving(run_.state.step);
     const std::string dir = path("checkpoints");
     files_.event("checkpoint", run_.state.step,
                  {{"path", dir + "/step-" + std::to_string(run_.state.step)}});
@@ -407,7 +431,9 @@ class Trainer {
   /// Makes sure that the current step is on disk.
   void save_step() {
     if (saved_step_ != run_.state.step) save();
-    if (ranks_.first()) saved_.finish(run_.best.step);
+    if (!ranks_.first()) return;
+    const Phase phase = saving(run_.state.step);
+    saved_.finish(run_.best.step);
   }
 
   /// False if a signal stopped it; every process then has that signal.
@@ -426,6 +452,7 @@ class Trainer {
     run_.evaluated.due = has_held_out();
     if (!evaluate()) return false;
     if (!ranks_.first() || !has_held_out()) return true;
+    const Phase phase = saving(run_.state.step);
     saved_.save(snapshot(run_, files_.sync()));
     saved_.finish(run_.best.step);
     return true;
@@ -469,6 +496,7 @@ class Trainer {
     evaluations_.look_at_images();
     evaluations_.go_back_to_best();
     try {
+      const Phase phase("final check");
       check_trained(run_.model.model, run_.optimizer, probe_batch(run_), run_.state.compute);
     } catch (const Error& error) {
       files_.event("stopped", run_.state.step, {{"reason", error.what()}});
@@ -486,9 +514,16 @@ class Trainer {
           path("report.html") + ", and --resume writes them");
       return stop_exit_code(requested_signal());
     }
+    const StepTimes rest = clock_.lap();
+    files_.event("done", run_.state.step,
+                 {{"saved_step", saved_step(run_)},
+                  {"eval_s", rest.eval_s},
+                  {"checkpoint_s", rest.checkpoint_s}});
     print_line("done       " + std::to_string(run_.state.step) + " steps in " +
                format_number(seconds_since(start_), "%.1f s") +
                (folder_goes_ ? "" : "; see " + recipe_.output_dir + "/report.html"));
+    if (folder_goes_) return 0;
+    for (const std::string& line : closing_lines(run_, evaluations_)) print_line(line);
     return 0;
   }
 
@@ -555,9 +590,10 @@ class Trainer {
 std::string prove(Run& run) {
   const TrainabilityReport proof = check_trainable(run.model.model, run.model.trainables,
                                                    {&run.optimizer}, run.model.excluded, run.probe);
-  for (const std::string& line : trainability_table(proof, /*collapsed=*/true)) print_line(line);
+  for (const std::string& line : trainability_table(proof)) print_line(line);
   release_free_memory();
   print_line(describe_model_start(run, proof));
+  if (const std::string line = estimate_line(run, proof); !line.empty()) print_line(line);
   return trainability_json(proof).dump(2) + "\n";
 }
 
@@ -565,6 +601,7 @@ std::string prove(Run& run) {
 /// steps when necessary.
 void rehearse(Run& run, RunMemory& memory, bool proved) {
   memory.begin("the rehearsal of the run's largest micro-batch");
+  const Phase phase("dry run of the largest micro-batch");
   try {
     print_line(
         describe_rehearsal(rehearse_worst(run, run_step_options(run), memory.watch, proved)));
@@ -589,8 +626,10 @@ int train_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory,
     print_line(line);
   uint64_t metrics_bytes = 0;
   std::string proof;
+  if (const int signal = agreed_signal(*options.ranks); signal != 0) return stop_exit_code(signal);
   if (restart.checkpoint) {
     memory.begin("the checkpoint's probe");
+    const Phase phase("reading the checkpoint", 0, "after the checkpoint is read");
     metrics_bytes = restore(*run, *restart.checkpoint, restart.exact, options.restored);
   } else {
     memory.begin("the trainability proof");

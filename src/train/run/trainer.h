@@ -23,6 +23,9 @@ struct TrainOptions {
   /// `part_done` then receives the samples of the next step.
   int64_t stop_after_step = 0;
   std::function<void(int64_t step, const data::StepSamples& next)> part_done = {};
+  /// As `stop_after_step`, with the step at which a sweep compares its runs (halving_step() of
+  /// src/runs/halving.h). A run that ends there or before is done as usual.
+  bool first_third = false;
   bool folder_goes = false;             // deleted afterwards, so the last line does not refer to it
   dist::Ranks* ranks = &dist::alone();  // the processes of the run
 };

@@ -15,10 +15,6 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GlobalBatch, ids, rows, skipped, supervised, 
 
 namespace {
 
-std::string as_text(const io::Json& json) {
-  return json.dump(-1, ' ', false, io::Json::error_handler_t::replace);
-}
-
 template <class T>
 void append_all(std::vector<T>& all, std::vector<T> more) {
   std::ranges::move(more, std::back_inserter(all));
@@ -96,7 +92,7 @@ GlobalBatch gather_global_batch(dist::Ranks& ranks, const data::StepSamples& sam
   GlobalBatch own = global_batch_of(samples), whole;
   if (ranks.alone()) return own;
   own.signal = signal;
-  const std::vector<std::string> texts = ranks.exchange(as_text(own));
+  const std::vector<std::string> texts = ranks.exchange(io::json_text(own));
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     auto part = io::Json::parse(texts[rank]).get<GlobalBatch>();
     if (static_cast<int64_t>(rank) == ranks.rank()) whole.first = std::ssize(whole.rows);

@@ -6,7 +6,7 @@
 #include "src/debug/data/preview.h"
 #include "src/debug/data/preview_print.h"
 #include "src/hf/model_dir.h"
-#include "src/io/image.h"
+#include "src/io/decode/image_decode.h"
 #include "support/expect_error.h"
 
 namespace lft::preview_test {

@@ -66,8 +66,7 @@ PlantedBug in_ownership(const std::string& name, const std::string& planted,
             return tell("", [&] {
               const TrainabilityReport proof = check_trainable(
                   proven.model, proven.trainables, proven.optimizers(), {}, proven.probe);
-              for (const std::string& line : trainability_table(proof, /*collapsed=*/true))
-                print_line(line);
+              for (const std::string& line : trainability_table(proof)) print_line(line);
               return 0;
             });
           }};

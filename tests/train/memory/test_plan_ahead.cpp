@@ -204,7 +204,7 @@ TEST(PlanAhead, ConfigAloneIsEnoughAndEverySettingReadsBack) {
   }
   const std::vector<std::string> lines = plan_ahead_lines(plan);
   EXPECT_NE(lines[1].find("141 GB"), std::string::npos);
-  EXPECT_TRUE(std::ranges::all_of(lines, [](const auto& line) { return line.size() <= 90; }));
+  EXPECT_TRUE(std::ranges::all_of(lines, [](const auto& line) { return line.size() <= 80; }));
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "an image of this model does not fit into a row",
                    plan_ahead(recipe, 2));
 }
@@ -217,8 +217,8 @@ TEST(PlanAhead, WhatFillsACardIsTight) {
       .rows = "rows",
       .settings = {{"a=1", 0.93 * kRoom}, {"a=2", 0.95 * kRoom}, {"a=3", 1.01 * kRoom}}};
   const std::vector<std::string> lines = plan_ahead_lines(plan);
-  const auto of_24_gb = [&](size_t line) { return lines.at(line).substr(50, 6); };
-  EXPECT_EQ(lines.at(1).substr(50, 5), "24 GB");
+  const auto of_24_gb = [&](size_t line) { return lines.at(line).substr(46, 6); };
+  EXPECT_EQ(lines.at(1).substr(46, 5), "24 GB");
   EXPECT_EQ(of_24_gb(2), "fits  ");
   EXPECT_EQ(of_24_gb(3), "tight ");
   EXPECT_EQ(of_24_gb(4), "-     ");

@@ -50,9 +50,6 @@ TEST(BestEval, TakesTheLowestAndCountsTheOthers) {
   EXPECT_TRUE(last.due && last.scheduled);
   EXPECT_EQ(last.loss, 0.1);
   EXPECT_EQ(last.figures, (std::vector<std::pair<std::string, double>>{{"anls", 0.3}}));
-  Json older = best_json(best);  // selected by the loss
-  older.erase("cost_bits");
-  EXPECT_EQ(best_from(older).cost, 7);
 }
 
 TEST(KeepBest, TheAdapterIsThatOfTheLowestEvaluation) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "src/text/jinja/library/methods.h"
 #include "src/text/jinja/value/items.h"
 
 namespace lft::text::jinja {

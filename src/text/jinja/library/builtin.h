@@ -45,12 +45,9 @@ int64_t integer_argument(const Arguments& arguments, size_t i, int64_t otherwise
 bool flag_argument(const Arguments& arguments, size_t i, bool otherwise);
 Text text_argument(const Arguments& arguments, size_t i, Work& work);
 
-/// Finds a function by name; null if there is none.
-const Builtin* find_filter(std::string_view name);
+/// Finds a test or a function by name; null if there is none.
 const Builtin* find_test(std::string_view name);
 const Builtin* find_function(std::string_view name);
-/// Attributes of str, list, tuple and dict.
-const Builtin* find_method(Kind receiver, std::string_view name);
 
 /// Replaces methods that would change a list or a dict. Calls are refused.
 Value unsafe_method(Arguments& arguments, Work& work);

@@ -1,7 +1,8 @@
 #include "src/text/jinja/run/bind.h"
 
 #include "src/base/errors.h"
-#include "src/text/jinja/library/builtin.h"
+#include "src/text/jinja/library/filters.h"
+#include "src/text/jinja/library/methods.h"
 #include "src/text/jinja/run/symbols.h"
 #include "src/text/jinja/run/walk.h"
 

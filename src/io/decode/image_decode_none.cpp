@@ -1,5 +1,5 @@
 #include "kernels/common/error.h"
-#include "src/io/image.h"
+#include "src/io/decode/image_decode.h"
 
 namespace lft::io {
 namespace {

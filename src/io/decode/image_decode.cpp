@@ -1,4 +1,4 @@
-#include "src/io/decode/decode.h"
+#include "src/io/decode/image_decode.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/common/error.h"
+#include "src/io/decode/decode.h"
 
 namespace lft::io {
 namespace {

@@ -1,0 +1,216 @@
+#include "src/train/run/estimate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "src/base/errors.h"
+#include "src/base/phase.h"
+#include "src/base/signals.h"
+#include "src/base/text.h"
+#include "src/infer/evaluate.h"
+#include "src/infer/generate.h"
+#include "src/infer/metrics.h"
+#include "src/train/machine/device.h"
+#include "src/train/proof/proof_probe.h"
+#include "src/train/run/sample_answers.h"
+
+namespace lft::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kShortPass = 2;  // seconds
+constexpr int64_t kTimedTokens = 5;
+constexpr size_t kTriedRows = 3;  // an answer may end at once
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Positions of the probe's pass, with padding.
+double probe_positions(const Probe& probe) {
+  size_t longest = 0, total = 0;
+  for (const data::Sample& sample : probe.samples) {
+    longest = std::max(longest, sample.input_ids.size());
+    total += sample.input_ids.size();
+  }
+  return static_cast<double>(probe.packed ? total : longest * probe.samples.size());
+}
+
+double time_pass(Run& run, const TrainabilityReport& proof) {
+  if (proof.pass_s >= kShortPass) return proof.pass_s;
+  std::vector<at::Tensor> tensors;
+  for (const lora::Trainable& trainable : run.model.trainables) tensors.push_back(trainable.tensor);
+  Probe probe = run.probe;
+  probe.loss_scale = proof.loss_scale;
+  const Clock::time_point start = Clock::now();
+  probe_gradients(run.model.model, tensors, probe);
+  return std::min(proof.pass_s, seconds_since(start));
+}
+
+/// Answers one of the probe's rows, up to a few tokens. False if the answer has no second token.
+bool time_answer(Run& run, size_t row, Speed& speed) {
+  const data::Sample& sample = run.probe.samples[row];
+  const RunData& data = run.inputs.data;
+  const data::Sample prompt = infer::question_of(sample, data.train->row(run.probe.indices[row]),
+                                                 *data.tokenizer, data.encode);
+  Clock::time_point last = Clock::now();
+  double first = 0, shortest = HUGE_VAL;
+  infer::GenerateOptions options{.max_new_tokens = kTimedTokens};
+  options.on_token = [&](size_t, int64_t) {
+    const double taken = seconds_since(last);
+    last = Clock::now();
+    if (first == 0) {
+      first = taken;
+    } else {
+      shortest = std::min(shortest, taken);
+    }
+  };
+  infer::generate_batch(run.model.model, {prompt}, data.encode, options, run.state.compute);
+  if (first == 0) first = seconds_since(last);  // an end token came first
+  speed.prompt_position = first / static_cast<double>(prompt.input_ids.size());
+  if (!std::isfinite(shortest)) return false;
+  speed.token = shortest;
+  return true;
+}
+
+void time_answers(Run& run, Speed& speed) {
+  size_t tried = 0;
+  for (size_t row = 0; row < run.probe.samples.size() && tried < kTriedRows; ++row) {
+    if (run.probe.samples[row].supervised() == 0 || requested_signal() != 0) continue;
+    ++tried;
+    try {
+      if (time_answer(run, row, speed)) return;
+    } catch (const Error& error) {  // its prompt leaves no position for an answer
+      if (error.kind() != ErrorKind::kInput) throw;
+    }
+  }
+}
+
+/// Lengths and supervised tokens of the rows.
+struct Rows {
+  std::vector<int64_t> lengths;
+  double supervised = 0;  // mean
+  double mean() const {
+    double sum = 0;
+    for (const int64_t length : lengths) sum += static_cast<double>(length);
+    return lengths.empty() ? 0 : sum / static_cast<double>(lengths.size());
+  }
+};
+
+Rows rows_of(const Run& run) {
+  std::vector<data::SampleLength> measured = run.inputs.data.lengths;
+  if (measured.empty())
+    for (const data::Sample& sample : run.probe.samples)
+      measured.push_back(data::sample_length(sample));
+  Rows rows;
+  for (const data::SampleLength& length : measured) {
+    if (length.tokens == 0) continue;  // a bad sample
+    rows.lengths.push_back(length.tokens);
+    rows.supervised += length.supervised;
+  }
+  rows.supervised /= std::max<double>(1, static_cast<double>(rows.lengths.size()));
+  return rows;
+}
+
+int64_t evaluations_of(const recipe::Recipe::Train& train, int64_t steps) {
+  const int64_t every = train.eval_every_steps;
+  return every > 0 ? (steps + every - 1) / every : 1;
+}
+
+}  // namespace
+
+double padded_mean(std::vector<int64_t> lengths, int64_t batch) {
+  std::ranges::sort(lengths);
+  const auto count = static_cast<double>(lengths.size()), exponent = static_cast<double>(batch);
+  double mean = 0;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    const auto place = static_cast<double>(i);
+    mean += static_cast<double>(lengths[i]) *
+            (std::pow((place + 1) / count, exponent) - std::pow(place / count, exponent));
+  }
+  return mean;
+}
+
+Speed measure_speed(Run& run, const TrainabilityReport& proof) {
+  const double positions = probe_positions(run.probe);
+  if (!proof.probe_finite || positions == 0 || requested_signal() != 0) return {};
+  const Phase phase("estimate of the duration");
+  Speed speed{.step_position = time_pass(run, proof) / positions};
+  time_answers(run, speed);
+  release_free_memory();
+  return speed;
+}
+
+Work planned_work(const Run& run) {
+  const recipe::Recipe::Train& train = run.inputs.recipe.train;
+  const Rows rows = rows_of(run);
+  const auto ranks = static_cast<double>(run.inputs.ranks);
+  const bool packed = train.max_tokens_per_step > 0;
+  const double mean = rows.mean(),
+               padded = packed ? mean : padded_mean(rows.lengths, train.batch_size);
+  const int64_t per_step = packed
+                               ? run.inputs.rows / std::max<int64_t>(1, run.inputs.steps_per_epoch)
+                               : train.batch_size * train.grad_accum;
+  Work work{.steps = run.inputs.total_steps - run.state.step};
+  work.step_positions = static_cast<double>(std::min(per_step, run.inputs.rows)) / ranks *
+                        (run.inputs.recipe.data.group_by_length ? mean : padded);
+  const double prompt = std::max(0.0, mean - rows.supervised);
+  const AnswerCounts counts = answer_counts(run);
+  const double untrained = std::min(2 * rows.supervised + 16, counts.most_tokens),
+               trained = std::min(rows.supervised, counts.most_tokens);
+  if (run.inputs.data.eval) {
+    const auto held_out = static_cast<double>(run.inputs.data.eval->size()) / ranks;
+    work.evaluations = evaluations_of(train, run.inputs.total_steps);
+    work.eval_positions = held_out * padded;
+    const bool all = infer::find_metric(train.keep_best.word()).has_value();
+    const double asked = all ? held_out : counts.shown;
+    work.eval_prompts = asked * prompt;
+    work.eval_tokens = (all ? asked / static_cast<double>(train.batch_size) : asked) * trained;
+  }
+  work.answered_prompts = (counts.shown + counts.at_end) * prompt;
+  work.answered_tokens = counts.shown * untrained + counts.at_end / counts.batch * trained;
+  return work;
+}
+
+Estimate estimate_time(const Speed& speed, const Work& work) {
+  return {.steps_s = static_cast<double>(work.steps) * work.step_positions * speed.step_position,
+          .evaluations_s = static_cast<double>(work.evaluations) *
+                           ((work.eval_positions + work.eval_prompts) * speed.prompt_position +
+                            work.eval_tokens * speed.token),
+          .answers_s =
+              work.answered_prompts * speed.prompt_position + work.answered_tokens * speed.token};
+}
+
+std::string about(double seconds) {
+  if (seconds < 1.5) return "1 s";
+  if (seconds < 99.5) return format_number(seconds, "%.0f s");
+  if (seconds < 99.5 * 60) return format_number(seconds / 60, "%.0f min");
+  if (seconds < 48 * 3600) return format_number(seconds / 3600, "%.1f h");
+  return format_number(seconds / 86400, "%.1f days");
+}
+
+std::string describe_estimate(const Estimate& estimate, const Work& work) {
+  const auto counted = [](int64_t count, const std::string& what) {
+    return with_commas(count) + " " + what + (count == 1 ? "" : "s");
+  };
+  std::vector<std::string> parts;
+  if (estimate.evaluations_s >= 1)
+    parts.push_back(about(estimate.evaluations_s) + " in " +
+                    counted(work.evaluations, "evaluation"));
+  if (estimate.answers_s >= 1)
+    parts.push_back(about(estimate.answers_s) + " in the answers before and after");
+  return "time       about " + about(estimate.total()) + " for " + counted(work.steps, "step") +
+         (parts.empty() ? "" : ", of which " + join(parts, " and ")) +
+         ", estimated from one pass and one answer";
+}
+
+std::string estimate_line(Run& run, const TrainabilityReport& proof) {
+  const Speed speed = measure_speed(run, proof);
+  if (speed.step_position == 0) return "";
+  const Work work = planned_work(run);
+  return describe_estimate(estimate_time(speed, work), work);
+}
+
+}  // namespace lft::train

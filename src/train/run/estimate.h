@@ -1,0 +1,49 @@
+// The duration of a run, estimated before its first step from passes that are timed then.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/train/run/run.h"
+
+namespace lft::train {
+
+/// Seconds for a position of a pass with gradients, for a position of a prompt, and for one more
+/// token of an answer; 0 if unknown.
+struct Speed {
+  double step_position = 0, prompt_position = 0, token = 0;
+};
+/// From the pass of the trainability check, which is repeated if it took less than two seconds
+/// (the first pass is slower than later ones), and from the beginning of one answer. Changes no
+/// state. Empty after a signal or if the model's output is not finite.
+Speed measure_speed(Run& run, const TrainabilityReport& proof);
+
+/// What a run computes, in this process. `tokens` are decoded one after the other: those of answers
+/// in one batch count once.
+struct Work {
+  int64_t steps = 0, evaluations = 0;
+  double step_positions = 0;                                     // with padding, in one step
+  double eval_positions = 0, eval_prompts = 0, eval_tokens = 0;  // in one evaluation
+  double answered_prompts = 0, answered_tokens = 0;              // before and after training
+};
+/// Of rows with the lengths of data.train, or of the probe if they are not measured.
+Work planned_work(const Run& run);
+
+/// The mean over random batches of `batch` lengths of the longest one.
+double padded_mean(std::vector<int64_t> lengths, int64_t batch);
+
+struct Estimate {
+  double steps_s = 0, evaluations_s = 0, answers_s = 0;
+  double total() const { return steps_s + evaluations_s + answers_s; }
+};
+Estimate estimate_time(const Speed& speed, const Work& work);
+
+/// "12 min": a rounded duration.
+std::string about(double seconds);
+/// The line of the plan, with the parts that take at least a second.
+std::string describe_estimate(const Estimate& estimate, const Work& work);
+
+/// measure_speed() as the line of the plan; empty if it is unknown.
+std::string estimate_line(Run& run, const TrainabilityReport& proof);
+
+}  // namespace lft::train
