@@ -126,12 +126,15 @@ bool take_image(const std::string& line, const InferModel& infer, bool terminal,
   if (!line.starts_with(kImageCommand)) return false;
   const std::string file = line.substr(kImageCommand.size());
   if (!io::path_exists(file)) {
-    notice("no such file: " + file);
+    notice("no such file: " + file + "; no image is added to the next question");
     return true;
   }
   if (terminal) data::EncodedImage(io::FileHandle::open_to_read(file), infer.encode).fit();
   talk.images.push_back(file);
   ++talk.unseen;
+  if (terminal)
+    notice(std::to_string(talk.unseen) + (talk.unseen == 1 ? " image" : " images") +
+           " for the next question");
   return true;
 }
 
@@ -166,7 +169,7 @@ class Chat {
     for (;;) {
       const std::optional<std::string> line = input_.next();
       stop_if_requested();
-      if (!line || *line == "/exit") return;
+      if (!line || *line == "/exit" || *line == "/quit") return;
       if (line->find_first_not_of(" \t\r") == std::string::npos) continue;
       if (input_.terminal()) {
         take_from_person(*line);
@@ -222,6 +225,11 @@ class Chat {
 };
 
 void generate_or_chat(GenerateCommand command) {
+  for (const std::string& image : command.images) {
+    if (!io::path_exists(image))
+      refuse(ErrorKind::kInput, "no such image file", "--image " + image, {}, {},
+             "paths are relative to the folder in which lft is started");
+  }
   settle_target(command.infer);
   InferModel infer = load_infer_model(command.infer);
   if (!command.prompt) return Chat(infer, command).run();

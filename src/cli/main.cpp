@@ -39,6 +39,17 @@ void write_elastic_error(const Error& error) {
   std::ofstream(path) << lft::io::json_text(json);
 }
 
+/// Lines of at most the terminal's width.
+std::string folded_block(const std::string& block) {
+  if (!lft::is_terminal(STDERR_FILENO)) return block;
+  const int64_t width = lft::terminal_width(STDERR_FILENO);
+  std::string out;
+  for (size_t begin = 0, end = 0; (end = block.find('\n', begin)) != std::string::npos;
+       begin = end + 1)
+    out += lft::fold(std::string_view(block).substr(begin, end - begin), width) + "\n";
+  return out;
+}
+
 int report_error(const Error& error) {
   constexpr char kReport[] =
       "this is a fault of lft: report it with the command, the recipe and what lft doctor prints";
@@ -48,7 +59,7 @@ int report_error(const Error& error) {
   constexpr std::string_view kMark = "error:";
   if (block.starts_with(kMark))
     block.replace(0, kMark.size(), lft::coloured(kMark, lft::Colour::kRed, STDERR_FILENO));
-  if (!lft::is_quiet()) std::fputs(block.c_str(), stderr);
+  if (!lft::is_quiet()) std::fputs(folded_block(block).c_str(), stderr);
   write_elastic_error(shown);
   return static_cast<int>(error.kind());
 }

@@ -83,7 +83,13 @@ TEST(Generate, AChatShowsAnImageWithTheNextQuestion) {
   EXPECT_EQ(chat(run, "/image " + red + "\nHi\n/clear\n" + marked).code, 3);
   const Ran missing = chat(run, "/image /nowhere.png\nHi\n");
   EXPECT_EQ(missing.code, 0) << missing.err;
-  EXPECT_EQ(missing.count("no such file: /nowhere.png"), 1);
+  EXPECT_EQ(missing.count("no such file: /nowhere.png; no image is added"), 1);
+  const Ran quit = chat(run, "/quit\n" + marked);
+  EXPECT_EQ(quit.code, 0) << quit.err;
+  const Ran none = run_lft(generate(run, "Hi --image /nowhere.png"));
+  EXPECT_EQ(none.code, 3);
+  EXPECT_EQ(none.count("no such image file"), 1) << none.err;
+  EXPECT_EQ(none.count("on_bad_sample"), 0) << none.err;
 }
 
 TEST(Generate, AMergedModelKeepsTemplateAndFit) {

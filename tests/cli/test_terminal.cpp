@@ -191,5 +191,12 @@ TEST(Terminals, AnErrorIsRedThere) {
   EXPECT_NE(screen.raw.find("\x1b[31merror:\x1b[0m "), std::string::npos) << screen.raw;
 }
 
+TEST(Terminals, AnErrorIsFoldedThere) {
+  const Screen screen = on_screen(80, {"recipe", "cat", "no-such-recipe"});
+  EXPECT_EQ(screen.code, 2);
+  EXPECT_GT(screen.lines.size(), 5u) << "the names of all recipes: " << screen.text();
+  expect_fits(screen, 80);
+}
+
 }  // namespace
 }  // namespace lft::terminal_run_test
