@@ -104,6 +104,7 @@ RunFiles::RunFiles(const recipe::Recipe& recipe, report::ProgressOptions progres
     warning("metrics.jsonl is damaged, the run itself is whole: " + join(faults, "; ", 5) +
             ". What is read from it (report.html, lft debug diff) lacks these lines");
   }
+  write_warnings(progress.first_step);
   if (!recipe.log.tensorboard) return;
   tensorboard_ = std::make_unique<report::TensorBoardWriter>(recipe.output_dir + "/tensorboard",
                                                              progress.first_step + 1);
