@@ -1,5 +1,6 @@
 #include "src/train/run/evaluations.h"
 
+#include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/infer/metrics.h"
 #include "src/train/machine/device.h"
@@ -113,7 +114,7 @@ void Evaluations::tell_of_early_stop() {
 
 void Evaluations::go_back_to_best() {
   if (run_.best.step < 0 && run_.best.last_step >= 0)
-    files_.note("warning: no evaluation was finite: the weights of the last step are saved");
+    warning("no evaluation was finite: the weights of the last step are saved");
   if (run_.best.step < 0 || run_.best.step == run_.state.step) return;
   const int64_t last = run_.state.step;
   if (ranks_.first()) take_best(run_);
