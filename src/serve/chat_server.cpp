@@ -72,7 +72,7 @@ ChatServer::ChatServer(const ServedModel& served, ChatServerOptions options)
           } catch (const BadRequest& bad) {
             set_error(response, bad);
           } catch (const Error& error) {
-            set_error(response, status_of(error), message_of(error), {}, code_of(error));
+            set_error(response, status_of(error), message_of(error));
           }
         });
   };
@@ -128,7 +128,12 @@ data::Sample ChatServer::encode(data::Row prompt, size_t variant) {
   for (const text::Message& message : prompt.messages()) texts.push_back(message.text);
   check_length(texts, /*special=*/false, served_.tokenizer, options.config.text.max_positions,
                "messages");
-  return data::encode_prompt(prompt, served_.tokenizer, options);
+  try {
+    return data::encode_prompt(prompt, served_.tokenizer, options);
+  } catch (const Error& error) {
+    if (error.info().what != data::kLongPrompt) throw;
+    refuse_length(error.info().found + " tokens", options.config.text.max_positions, "messages");
+  }
 }
 
 data::Sample ChatServer::encode_text(const std::string& text, size_t variant) {
@@ -146,9 +151,7 @@ void ChatServer::check_room(const std::vector<int64_t>& ids, size_t variant,
                             const std::string& field) const {
   const int64_t most = served_.engine.variants[variant].encode->config.text.max_positions;
   if (std::ssize(ids) < most) return;
-  throw BadRequest("the prompt leaves no position for an answer: " + std::to_string(ids.size()) +
-                       " tokens (expected at most " + std::to_string(most - 1) + ")",
-                   field, code::kTooLong);
+  refuse_length(std::to_string(ids.size()) + " tokens", most, field);
 }
 
 void ChatServer::check_ids(const std::vector<int64_t>& ids, size_t variant) const {

@@ -6,6 +6,14 @@
 
 namespace lft::serve {
 
+void refuse_length(const std::string& size, int64_t positions, const std::string& field) {
+  throw BadRequest("the prompt has " + size +
+                       ", which leaves no position for an answer: this "
+                       "model's maximum context length is " +
+                       std::to_string(positions) + " tokens",
+                   field, code::kTooLong);
+}
+
 void check_length(const std::vector<std::string_view>& texts, bool special,
                   const text::Tokenizer& tokenizer, int64_t positions, const std::string& field) {
   constexpr int64_t kBytesOfToken = 4;  // on average; shorter texts are cheap to tokenise
@@ -24,11 +32,9 @@ void check_length(const std::vector<std::string_view>& texts, bool special,
       tokens += std::max<int64_t>(0, ids - kCut);
       rest.remove_prefix(piece.size());
       if (tokens <= positions) continue;
-      throw BadRequest("the prompt is longer than the model's positions: more than " +
-                           std::to_string(tokens) + " tokens in " + std::to_string(bytes) +
-                           " bytes of text (expected at most " + std::to_string(positions) +
-                           " tokens)",
-                       field, code::kTooLong);
+      refuse_length("more than " + std::to_string(tokens) + " tokens in " + std::to_string(bytes) +
+                        " bytes of text",
+                    positions, field);
     }
   }
 }

@@ -10,6 +10,11 @@
 
 namespace lft::serve {
 
+/// Throws BadRequest with a message that clients recognise. `size` is that of the prompt, "600
+/// tokens".
+[[noreturn]] void refuse_length(const std::string& size, int64_t positions,
+                                const std::string& field);
+
 /// Throws BadRequest, which names the field, if the texts certainly have more tokens than
 /// `positions`. Special tokens in them are read as such with `special`, otherwise as text.
 /// Tokenises only as many pieces as needed to be certain.

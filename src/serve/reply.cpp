@@ -1,7 +1,10 @@
 #include "src/serve/reply.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
+
+#include "src/text/pipeline/aligned.h"
 
 namespace lft::serve {
 namespace {
@@ -11,6 +14,18 @@ using Clock = std::chrono::steady_clock;
 /// The characters that begin in these bytes of UTF-8.
 int64_t characters(const std::string& bytes) {
   return std::ranges::count_if(bytes, [](char byte) { return (byte & 0xC0) != 0x80; });
+}
+
+/// The text of a token; a part of a character as OpenAI writes it, "bytes:\\xe2\\x9c".
+std::string name_of(const std::string& bytes) {
+  if (text::to_valid_utf8(bytes) == bytes) return bytes;
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string name = "bytes:";
+  for (const char byte : bytes) {
+    const auto value = static_cast<unsigned char>(byte);
+    name += std::string("\\x") + kDigits[value / 16] + kDigits[value % 16];
+  }
+  return name;
 }
 
 }  // namespace
@@ -26,9 +41,10 @@ Reply::Reply(const text::Tokenizer& tokenizer, const infer::StopStrings& stop, s
 }
 
 ScoredText Reply::named(int64_t id, double logprob, bool first) const {
-  return {.bytes = tokenizer_.bytes_of(id, first),
-          .has_text = !tokenizer_.is_special(id),
-          .logprob = logprob};
+  const std::string bytes = tokenizer_.bytes_of(id, first);
+  ScoredText named{.text = name_of(bytes), .bytes = bytes, .logprob = logprob};
+  if (tokenizer_.is_special(id)) named.bytes.reset();
+  return named;
 }
 
 void Reply::score(Answer& answer, const NewToken& token, std::vector<ScoredToken>& scores) const {
@@ -37,9 +53,9 @@ void Reply::score(Answer& answer, const NewToken& token, std::vector<ScoredToken
                      .offset = answer.offset};
   for (const auto& [id, logprob] : token.scores.top)
     scored.top.push_back(named(id, logprob, first));
-  if (scored.token.has_text) {
-    answer.said += scored.token.bytes;
-    answer.offset += characters(scored.token.bytes);
+  if (scored.token.bytes) {
+    answer.said += *scored.token.bytes;
+    answer.offset += characters(*scored.token.bytes);
   }
   scores.push_back(std::move(scored));
 }

@@ -29,11 +29,11 @@ double finite(double logprob) { return std::max(logprob, -9999.0); }
 
 Json token_json(const ScoredText& token) {
   Json bytes = nullptr;
-  if (token.has_text) {
+  if (token.bytes) {
     bytes = Json::array();
-    for (const char byte : token.bytes) bytes.push_back(static_cast<unsigned char>(byte));
+    for (const char byte : *token.bytes) bytes.push_back(static_cast<unsigned char>(byte));
   }
-  return {{"token", token.bytes}, {"logprob", finite(token.logprob)}, {"bytes", std::move(bytes)}};
+  return {{"token", token.text}, {"logprob", finite(token.logprob)}, {"bytes", std::move(bytes)}};
 }
 
 Json chat_scores(const std::vector<ScoredToken>& scores) {
@@ -50,11 +50,11 @@ Json chat_scores(const std::vector<ScoredToken>& scores) {
 Json completion_scores(const std::vector<ScoredToken>& scores) {
   Json tokens = Json::array(), values = tokens, tops = tokens, offsets = tokens;
   for (const ScoredToken& one : scores) {
-    tokens.push_back(one.token.bytes);
+    tokens.push_back(one.token.text);
     values.push_back(finite(one.token.logprob));
     offsets.push_back(one.offset);
     Json top = Json::object();
-    for (const ScoredText& other : one.top) top.emplace(other.bytes, finite(other.logprob));
+    for (const ScoredText& other : one.top) top.emplace(other.text, finite(other.logprob));
     tops.push_back(std::move(top));
   }
   return {{"tokens", std::move(tokens)},

@@ -18,9 +18,9 @@ struct Usage {
 };
 
 struct ScoredText {
-  std::string bytes;     // perhaps a part of a character
-  bool has_text = true;  // false: a special token, which is not part of the answer; `bytes` is its
-                         // name
+  std::string text;                  // the token's name for a client
+  std::optional<std::string> bytes;  // perhaps a part of a character; empty: a special token, which
+                                     // is not part of the answer
   double logprob = 0;
 };
 struct ScoredToken {

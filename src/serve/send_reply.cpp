@@ -4,14 +4,13 @@
 #include <utility>
 #include <vector>
 
-#include "src/data/encode.h"
 #include "src/serve/http_server.h"
 
 namespace lft::serve {
 namespace {
 
 void set_error(httplib::Response& response, const Error& error) {
-  serve::set_error(response, status_of(error), message_of(error), {}, code_of(error));
+  serve::set_error(response, status_of(error), message_of(error));
 }
 
 void note_usage(const Usage& usage) {
@@ -65,10 +64,6 @@ std::string message_of(const Error& error) {
   const ErrorInfo& info = error.info();
   return info.what + (info.found.empty() ? "" : ": " + info.found) +
          (info.expected.empty() ? "" : " (expected " + info.expected + ")");
-}
-
-std::string code_of(const Error& error) {
-  return error.info().what == data::kLongPrompt ? code::kTooLong : "";
 }
 
 void send_whole(Reply& reply, httplib::Response& response) {

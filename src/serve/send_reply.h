@@ -13,8 +13,6 @@ namespace lft::serve {
 int status_of(const Error& error);
 /// An error of a request in one line, without place and advice, which refer to data files.
 std::string message_of(const Error& error);
-/// Its error.code, or empty.
-std::string code_of(const Error& error);
 
 /// Waits for all answers.
 void send_whole(Reply& reply, httplib::Response& response);

@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -89,6 +90,15 @@ class Server:
         self.process.send_signal(number)
         out, _ = self.process.communicate(timeout=60)
         return self.process.returncode, out, self.log()
+
+
+def with_room(model, folder, positions=4096):
+    """A copy of a checkpoint with this number of positions."""
+    shutil.copytree(model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["text_config"]["max_position_embeddings"] = positions
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
 
 
 def user(question, image=None):

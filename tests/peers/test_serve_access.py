@@ -87,7 +87,12 @@ def test_pages_of_the_named_origin_may_use_it(guarded):
     assert status == 200 and headers["Access-Control-Allow-Origin"] == SITE
     status, headers, _ = guarded.get("/v1/models", {"Origin": SITE})  # a page may read refusals
     assert status == 401 and headers["Access-Control-Allow-Origin"] == SITE
-    for origin in ("http://localhost:3001", "https://localhost:3000", "http://evil.example", "null"):
+    for origin in (
+        "http://localhost:3001",
+        "https://localhost:3000",
+        "http://evil.example",
+        "null",
+    ):
         status, headers, _ = preflight(guarded, origin)
         assert status >= 400 and "Access-Control-Allow-Origin" not in headers
         _, headers, _ = guarded.get("/v1/models", bearer("first-key") | {"Origin": origin})
@@ -117,7 +122,9 @@ def test_no_origin_is_allowed_without_the_option_and_all_with_a_star(model_dir):
             assert status == 200, answer
 
 
-@pytest.mark.parametrize("origin", ["localhost", "http://", "http://a.example/", "ftp", "http://A b"])
+@pytest.mark.parametrize(
+    "origin", ["localhost", "http://", "http://a.example/", "ftp", "http://A b"]
+)
 def test_what_is_no_origin_is_refused(model_dir, origin):
     done = lft("serve", "--model", model_dir("plain"), "--port", 0, "--cors", origin, code=2)
     assert "--cors" in done.stderr and "http://localhost:3000" in done.stderr

@@ -164,9 +164,7 @@ def test_adapters_without_names_have_those_of_their_directories(model_dir, adapt
         (["a=/nowhere", "b={llm}"], ["/nowhere"]),
     ],
 )
-def test_wrong_adapters_are_refused_before_anything_is_served(
-    model_dir, adapters, options, words
-):
+def test_wrong_adapters_are_refused_before_anything_is_served(model_dir, adapters, options, words):
     values = [
         value.format(llm=adapters["llm"], dora=adapters["dora_everywhere"]) for value in options
     ]

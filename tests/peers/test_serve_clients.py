@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAI
 
-from serving import TOKENS, Server, serving, user
+from serving import TOKENS, Server, serving, user, with_room
 from tools import ROOT
 
 sys.path.append(str(ROOT / ".deps" / "clients"))
@@ -114,11 +114,12 @@ KEY = "a-key-of-the-test"
 
 
 @pytest.fixture(scope="module")
-def several(model_dir, peft_adapter):
+def several(model_dir, peft_adapter, tmp_path_factory):
     """A base and an adapter, with a key and a template that prints tools."""
     template = ROOT / ".deps/templates/trl/chat_templates/qwen2_5.jinja"
+    model = with_room(model_dir("plain"), tmp_path_factory.mktemp("roomy") / "model")
     running = Server(
-        *(model_dir("plain"), "--adapter", f"tuned={peft_adapter('plain', 'llm')}"),
+        *(model, "--adapter", f"tuned={peft_adapter('plain', 'llm')}"),
         *("--template", template),
         key=KEY,
         environment={"LFT_API_KEY": KEY},
@@ -183,9 +184,7 @@ def test_litellm_with_a_key_and_more(several):
     plain = litellm.text_completion(
         model="text-completion-openai/tuned", prompt="The quick", **common
     )
-    wanted = several.client.completions.create(
-        model="tuned", prompt="The quick", max_tokens=TOKENS
-    )
+    wanted = several.client.completions.create(model="tuned", prompt="The quick", max_tokens=TOKENS)
     assert plain.choices[0].text == wanted.choices[0].text
     with pytest.raises(litellm.AuthenticationError):
         litellm.completion(model="openai/tuned", messages=TALK, **(common | dict(api_key="wrong")))
@@ -216,9 +215,7 @@ def test_langchain_with_a_key_and_more(several):
     two = ChatOpenAI(temperature=1.5, n=2, seed=3, **common).generate([[HumanMessage("Hello!")]])
     assert len(two.generations[0]) == 2
     text = OpenAI(temperature=0, **common).invoke("The quick")
-    wanted = several.client.completions.create(
-        model="tuned", prompt="The quick", max_tokens=TOKENS
-    )
+    wanted = several.client.completions.create(model="tuned", prompt="The quick", max_tokens=TOKENS)
     assert text == wanted.choices[0].text
 
 
