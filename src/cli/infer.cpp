@@ -128,7 +128,8 @@ std::string model_named(const std::string& given) {
 
 }  // namespace
 
-void add_infer_options(Command& command, InferOptions& options) {
+void add_infer_options(Command& command, InferOptions& options,
+                       std::vector<std::string>* adapters) {
   command.option("RUN", options.target,
                  "a run's folder, an adapter, a model directory or a recipe (a file, or the name "
                  "of a bundled one)");
@@ -136,10 +137,19 @@ void add_infer_options(Command& command, InferOptions& options) {
       .option("--model", options.model,
               "model directory in HF layout (default: the base that the adapter records)")
       .meaning(model_named);
-  command
-      .option("--adapter", options.adapter,
-              "PEFT adapter directory, a run's folder, or the recipe of a run")
-      .meaning(io::adapter_folder);
+  if (adapters == nullptr) {
+    command
+        .option("--adapter", options.adapter,
+                "PEFT adapter directory, a run's folder, or the recipe of a run")
+        .meaning(io::adapter_folder);
+  } else {
+    command
+        .option("--adapter", *adapters,
+                "PEFT adapter directory, a run's folder, or the recipe of a run; NAME=DIR, which "
+                "may be repeated: the base and all adapters are served, chosen by the request's "
+                "model")
+        .one_each();
+  }
   command.option("--template", options.asked.template_name,
                  "chat template: auto (the checkpoint's), a name or a Jinja file (default: the "
                  "adapter's or the model's, otherwise auto)");
@@ -202,8 +212,7 @@ train::Precision infer_precision(const std::string& asked, const train::DeviceFa
   return train::choose_precision(asked, facts, "--dtype");
 }
 
-InferModel load_infer_model(const InferOptions& options) {
-  InferModel out;
+hf::ModelDir open_infer_base(const InferOptions& options, InferModel& out) {
   out.device = train::default_device();
   if (options.model.empty()) {
     refuse(ErrorKind::kUsage, "no model", {}, {},
@@ -216,12 +225,45 @@ InferModel load_infer_model(const InferOptions& options) {
   if (options.dtype.empty() && precision.compute != at::kFloat)
     notice("dtype: " + train::compute_name(precision.compute) + " (the default here)");
   out.dtype = precision.compute;
-  hf::ModelDir base = hf::ModelDir::open(options.model);
+  return hf::ModelDir::open(options.model);
+}
+
+hf::AdapterDir open_infer_adapter(const std::string& path, const hf::ModelDir& base) {
+  hf::AdapterDir adapter = hf::AdapterDir::open(path);
+  hf::check_adapter_base(adapter, base);
+  hf::warn_of_missing_layers(adapter, base.config);
+  return adapter;
+}
+
+data::EncodeOptions infer_encode(const InferOptions& options, const hf::ModelDir& base,
+                                 const hf::AdapterDir& adapter, const text::Tokenizer& tokenizer) {
+  const std::optional<text::TemplateText> own_template = text::find_template(base.path);
+  const family::InputSettings settings = choose_settings(
+      options, adapter.notes.input, hf::read_model_notes(base.path).input, own_template.has_value(),
+      base.config.family->defaults(base.config, hf::image_processor_json(base.path)));
+  report_other_template(adapter.notes, own_template, settings.template_name);
+  std::string lowered;
+  data::EncodeOptions encode =
+      data::encode_options(options.model, base.config, tokenizer,
+                           {.settings = settings, .max_tokens = options.max_tokens}, &lowered);
+  if (!lowered.empty()) notice(lowered);
+  hf::check_adapter_tokenizer(adapter, encode.tokenizer_parts);
+  hf::check_model_tokenizer(base.path, encode.tokenizer_parts);
+  const io::Alpha alpha = encode.image_limits.alpha;
+  encode.image_limits = options.image_limits;
+  encode.image_limits.alpha = alpha;
+  encode.count_unknown = options.count_unknown;
+  encode.count_marks = options.count_marks;
+  encode.columns = options.columns;
+  return encode;
+}
+
+InferModel load_infer_model(const InferOptions& options) {
+  InferModel out;
+  hf::ModelDir base = open_infer_base(options, out);
   hf::AdapterDir adapter;
   if (!options.adapter.empty()) {
-    adapter = hf::AdapterDir::open(options.adapter);
-    hf::check_adapter_base(adapter, base);
-    hf::warn_of_missing_layers(adapter, base.config);
+    adapter = open_infer_adapter(options.adapter, base);
     if (hf::untie(adapter, base)) {
       notice(
           "the base ties LM head and embedding, the adapter changes one without the other: they "
@@ -230,26 +272,8 @@ InferModel load_infer_model(const InferOptions& options) {
   }
   notice("model: " + options.model +
          ", adapter: " + (options.adapter.empty() ? "none" : options.adapter));
-  const std::optional<text::TemplateText> own_template = text::find_template(base.path);
-  const family::InputSettings settings = choose_settings(
-      options, adapter.notes.input, hf::read_model_notes(base.path).input, own_template.has_value(),
-      base.config.family->defaults(base.config, hf::image_processor_json(base.path)));
-  report_other_template(adapter.notes, own_template, settings.template_name);
-
   out.tokenizer = text::Tokenizer::load(options.model);
-  std::string lowered;
-  out.encode =
-      data::encode_options(options.model, base.config, *out.tokenizer,
-                           {.settings = settings, .max_tokens = options.max_tokens}, &lowered);
-  if (!lowered.empty()) notice(lowered);
-  hf::check_adapter_tokenizer(adapter, out.encode.tokenizer_parts);
-  hf::check_model_tokenizer(base.path, out.encode.tokenizer_parts);
-  const io::Alpha alpha = out.encode.image_limits.alpha;
-  out.encode.image_limits = options.image_limits;
-  out.encode.image_limits.alpha = alpha;
-  out.encode.count_unknown = options.count_unknown;
-  out.encode.count_marks = options.count_marks;
-  out.encode.columns = options.columns;
+  out.encode = infer_encode(options, base, adapter, *out.tokenizer);
   out.model = hf::load_model(base, out.dtype, out.device);
   if (!options.adapter.empty()) hf::load_adapter(out.model, adapter);
   lora::keep_shadows(*out.model, out.dtype);

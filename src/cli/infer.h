@@ -16,6 +16,11 @@
 #include "src/text/tokenizer.h"
 #include "src/train/machine/precision.h"
 
+namespace lft::hf {
+struct AdapterDir;
+struct ModelDir;
+}  // namespace lft::hf
+
 namespace lft::cli {
 
 struct InferOptions {
@@ -34,8 +39,10 @@ struct InferOptions {
   data::ColumnRules columns = {};
 };
 /// Registers the target, --model, --adapter, --template, --image-fit, --alpha, --min-pixels,
-/// --max-pixels and --dtype.
-void add_infer_options(Command& command, InferOptions& options);
+/// --max-pixels and --dtype. With `adapters` --adapter may be repeated, and its values are put
+/// there as they are given.
+void add_infer_options(Command& command, InferOptions& options,
+                       std::vector<std::string>* adapters = nullptr);
 
 /// Decoding settings of answers.
 struct DecodeOptions {
@@ -60,6 +67,16 @@ struct InferModel {
 /// mode. Prints model, adapter and settings with their sources to stderr. kUsage for an invalid
 /// option, kInput for invalid files (including an adapter of another base).
 InferModel load_infer_model(const InferOptions& options);
+
+// The parts of load_infer_model(), for several adapters of one base.
+/// The base's folder, and an InferModel with device, dtype and tokenizer.
+hf::ModelDir open_infer_base(const InferOptions& options, InferModel& out);
+/// Opens an adapter and checks that it belongs to the base.
+hf::AdapterDir open_infer_adapter(const std::string& path, const hf::ModelDir& base);
+/// The options for encoding prompts, as the adapter (none: an empty path) and the model record
+/// them.
+data::EncodeOptions infer_encode(const InferOptions& options, const hf::ModelDir& base,
+                                 const hf::AdapterDir& adapter, const text::Tokenizer& tokenizer);
 
 /// A text file that is written to a temporary file next to `path` and renamed by commit(); without
 /// commit() it is removed. kUsage if `path` is one of the inputs or inside one, kResource for

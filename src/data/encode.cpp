@@ -326,8 +326,8 @@ Sample encode_prompt(const Row& prompt, const text::Tokenizer& tokenizer,
   const int64_t length = static_cast<int64_t>(sample.input_ids.size()),
                 positions = options.config.text.max_positions;
   if (length > positions)
-    refuse_row(prompt, "the prompt is longer than the model's positions", std::to_string(length),
-               std::to_string(positions), "shorten the prompt");
+    refuse_row(prompt, kLongPrompt, std::to_string(length), std::to_string(positions),
+               "shorten the prompt");
   if (fixed) images = fit();
   sample.images = std::move(images.pixels);
   return sample;

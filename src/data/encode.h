@@ -17,6 +17,7 @@ std::string row_place(const Row& row);
 constexpr char kFixImage[] =
     "fix the file, or the row's file name, or data.image_root; data.on_bad_sample: skip leaves "
     "such rows out";
+constexpr char kLongPrompt[] = "the prompt is longer than the model's positions";
 /// Rethrows the error with the row's location before the image's, and with the advice `next` if it
 /// has none.
 [[noreturn]] void throw_image_error(const Row& row, const Error& error, const std::string& next);

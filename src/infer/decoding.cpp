@@ -64,6 +64,14 @@ family::Batch next_batch(const std::vector<int64_t>& last) {
           .images = {}};
 }
 
+TokenScores scores_of(const at::Tensor& logprobs_v, int64_t id, int64_t top) {
+  TokenScores scores{.logprob = logprobs_v[id].item<double>()};
+  const auto [values, ids] = logprobs_v.topk(std::min(top, logprobs_v.numel()));
+  for (int64_t i = 0; i < values.numel(); ++i)
+    scores.top.emplace_back(ids[i].item<int64_t>(), values[i].item<double>());
+  return scores;
+}
+
 template <class T>
 std::vector<T> at_places(const std::vector<T>& all, const std::vector<int64_t>& places) {
   std::vector<T> kept;
@@ -112,6 +120,11 @@ Decoding::Decoding(family::Model& model, const data::EncodeOptions& encode, at::
 std::vector<int64_t> Decoding::draw(std::vector<Row>& rows, at::Tensor logits_bv,
                                     std::vector<FinishedAnswer>& ended) const {
   const auto [lowest, highest] = at::aminmax(logits_bv, 1);  // both are NaN if any value is
+  std::vector<at::Tensor> logprobs(rows.size());             // of the rows that want them
+  for (size_t at = 0; at < rows.size(); ++at) {
+    if (rows[at].options.on_scores)
+      logprobs[at] = at::log_softmax(logits_bv[static_cast<int64_t>(at)], 0);
+  }
   forbid(logits_bv, model_->config.image_token);
   std::vector<int64_t> open;
   for (size_t at = 0; at < rows.size(); ++at) {
@@ -131,6 +144,8 @@ std::vector<int64_t> Decoding::draw(std::vector<Row>& rows, at::Tensor logits_bv
       continue;
     }
     row.ids.push_back(id);
+    if (options.on_scores)
+      options.on_scores(row.key, scores_of(logprobs[at], id, options.top_scores));
     if (options.on_token) options.on_token(row.key, id);
     if (options.stops &&
         options.stops({row.ids.begin() + std::ssize(row.prompt->input_ids), row.ids.end()})) {
@@ -171,6 +186,7 @@ std::vector<FinishedAnswer> Decoding::begin(const std::vector<Prompt>& prompts) 
   if (prompts.empty()) return ended;
   std::vector<Row> rows;
   std::vector<data::Sample> samples;
+  std::vector<int64_t> sources;  // the sample of each row
   for (const Prompt& prompt : prompts) {
     const GenerateOptions& options = prompt.options;
     rows.push_back({.key = prompt.key,
@@ -179,7 +195,9 @@ std::vector<FinishedAnswer> Decoding::begin(const std::vector<Prompt>& prompts) 
                     .generator = std::mt19937_64(options.seed),
                     .ids = prompt.sample->input_ids,
                     .prompt = std::make_shared<data::Sample>(*prompt.sample)});
-    samples.push_back(*prompt.sample);
+    const bool again = !samples.empty() && prompt.sample == prompts[sources.size() - 1].sample;
+    if (!again) samples.push_back(*prompt.sample);
+    sources.push_back(std::ssize(samples) - 1);
   }
   const at::NoGradGuard no_grad;
   const ops::ComputeDtypeGuard guard(compute_);
@@ -190,9 +208,10 @@ std::vector<FinishedAnswer> Decoding::begin(const std::vector<Prompt>& prompts) 
   const at::Tensor logits_bv =
       model_->next_logits(data::collate(samples, encode_, device), fresh, &features)
           .to(at::kCPU)
-          .contiguous();
+          .index_select(0, at::tensor(sources, at::kLong));
   const std::vector<int64_t> open = draw(rows, logits_bv, ended);
-  if (open.size() < rows.size()) fresh = keep_rows(fresh, open);
+  if (open.size() < rows.size() || samples.size() < rows.size())
+    fresh = keep_rows(fresh, at_places(sources, open));
   cache_ = join_rows(cache_, fresh);
   std::ranges::move(at_places(rows, open), std::back_inserter(rows_));
   return ended;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "models/family/model.h"
@@ -14,6 +15,13 @@
 #include "src/infer/non_finite.h"
 
 namespace lft::infer {
+
+/// Natural logarithms of probabilities in the model's own distribution: before temperature, top_k,
+/// top_p and the repetition penalty.
+struct TokenScores {
+  double logprob = 0;                                // of the new token
+  std::vector<std::pair<int64_t, double>> top = {};  // the most likely ids, the first one highest
+};
 
 /// Sampling options of one answer.
 struct GenerateOptions {
@@ -25,7 +33,10 @@ struct GenerateOptions {
   /// Whether an answer ends with its last id for a reason other than an end token; the id is kept.
   std::function<bool(const std::vector<int64_t>& answer)> stops = {};
   std::function<void(size_t key, int64_t id)>
-      on_token;  // called for every new id immediately (chat prints while it decodes)
+      on_token;            // called for every new id immediately (chat prints while it decodes)
+  int64_t top_scores = 0;  // number of the most likely ids in TokenScores
+  /// If set, called before on_token for the same id.
+  std::function<void(size_t key, TokenScores scores)> on_scores = {};
 };
 
 /// Samples from softmax(logits / temperature), limited to the top_k most likely tokens (and ties
@@ -57,8 +68,9 @@ class Decoding {
   };
 
   Decoding(family::Model& model, const data::EncodeOptions& encode, at::ScalarType compute);
-  /// Processes the prompts in one pass and samples the first token of each. kInput if a prompt
-  /// leaves no position for an answer; then none of them has started.
+  /// Processes the prompts in one pass and samples the first token of each; consecutive prompts of
+  /// the same sample object are processed once. kInput if a prompt leaves no position for an
+  /// answer; then none of them has started.
   std::vector<FinishedAnswer> begin(const std::vector<Prompt>& prompts);
   /// Decodes one more token of each open answer.
   std::vector<FinishedAnswer> step();

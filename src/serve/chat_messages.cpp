@@ -24,7 +24,7 @@ constexpr const char* kImageForm =
     R"({"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}})";
 
 [[noreturn]] void refuse_at(const std::string& place, const std::string& what) {
-  throw BadRequest(place + " " + what, "messages");
+  throw BadRequest(place + " " + what, "messages", code::kValue);
 }
 
 template <size_t kCount>
@@ -113,19 +113,21 @@ data::RowImage read_image(const std::string& address, const std::string& place) 
 
 class MessageReader {
  public:
+  explicit MessageReader(const nlohmann::ordered_json& ordered) : ordered_(ordered) {}
+
   data::Row read(const Json& messages) {
     if (!messages.is_array() || messages.empty())
       throw BadRequest("messages is " + io::describe_json(messages) +
                            " (expected a list of messages, at least one)",
-                       "messages");
+                       "messages", code::kType);
     row_.id = row_.where = "request";
-    for (size_t i = 0; i < messages.size(); ++i)
-      read_message(messages[i], "messages[" + std::to_string(i) + "]");
+    for (size_t i = 0; i < messages.size(); ++i) read_message(messages[i], i);
     return std::move(row_);
   }
 
  private:
-  void read_message(const Json& json, const std::string& place) {
+  void read_message(const Json& json, size_t number) {
+    const std::string place = "messages[" + std::to_string(number) + "]";
     if (!json.is_object())
       refuse_at(place, "is " + io::describe_json(json) + " (expected an object)");
     text::Message message{.role = role_of(json, place), .text = "", .marks = {{}}};
@@ -136,7 +138,7 @@ class MessageReader {
                   "tool_calls"},
                  place);
       read_reasoning(json, place, message);
-      read_calls(json, place, message);
+      read_calls(json, number, place, message);
     } else if (message.role == "tool") {
       check_keys(json, {"role", "content", "tool_call_id"}, place);
       if (!member_or_null(json, "tool_call_id").is_null())
@@ -184,13 +186,14 @@ class MessageReader {
     }
   }
 
-  static void read_calls(const Json& json, const std::string& place, text::Message& message) {
+  void read_calls(const Json& json, size_t number, const std::string& place,
+                  text::Message& message) {
     const Json& calls = member_or_null(json, "tool_calls");
     if (is_empty_value(calls)) return;
     if (!calls.is_array())
       refuse_at(place + ".tool_calls",
                 "is " + io::describe_json(calls) + " (expected a list of calls)");
-    message.tool_calls = calls.dump();
+    message.tool_calls = io::json_text(ordered_.at("messages").at(number).at("tool_calls"));
   }
 
   void read_part(const Json& part, const std::string& place, text::Message& message) {
@@ -233,6 +236,7 @@ class MessageReader {
     message.text += std::string(text::kImageMark) + "\n";
   }
 
+  const nlohmann::ordered_json& ordered_;
   data::Row row_;
 };
 
@@ -244,6 +248,8 @@ const Json& member_or_null(const Json& object, const std::string& key) {
   return found == object.end() ? kNull : *found;
 }
 
-data::Row read_messages(const Json& messages) { return MessageReader().read(messages); }
+data::Row read_messages(const Json& messages, const nlohmann::ordered_json& ordered) {
+  return MessageReader(ordered).read(messages);
+}
 
 }  // namespace lft::serve

@@ -1,7 +1,9 @@
 #include "src/serve/chat_request.h"
 
 #include <algorithm>
-#include <cmath>
+#include <array>
+#include <optional>
+#include <string>
 
 #include "src/base/errors.h"
 #include "src/serve/chat_messages.h"
@@ -12,161 +14,69 @@ namespace {
 
 using io::Json;
 
-constexpr const char* kMessages = "messages";
+constexpr std::array<std::string_view, 5> kReadLater = {"messages", "tools", "tool_choice",
+                                                        "logprobs", "top_logprobs"};
 
-double number(const Json& value, const std::string& field, double low, double high) {
-  if (!value.is_number())
-    throw BadRequest(field + " is " + io::describe_json(value) + ", not a number", field);
-  const double found = value.get<double>();
-  if (std::isfinite(found) && found >= low && found <= high) return found;
-  throw BadRequest(field + " is " + io::describe_json(value) + ", not a number from " +
-                       io::describe_json(low) + " to " + io::describe_json(high),
-                   field);
+/// The body with the keys of its objects in the order that the client has written, for templates,
+/// which print tools and calls in that order. Null if it contains neither.
+nlohmann::ordered_json in_order(std::string_view body) {
+  if (body.find("\"tool") == std::string_view::npos && body.find("\\u") == std::string_view::npos)
+    return nullptr;
+  return nlohmann::ordered_json::parse(body);
 }
 
-/// Some clients write integers as 16.0 or 1e2.
-int64_t whole(const Json& value, const std::string& field, int64_t low, int64_t high) {
-  const bool fits =
-      value.is_number_integer() &&
-      (!value.is_number_unsigned() || value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX));
-  std::optional<int64_t> found;
-  if (fits) found = value.get<int64_t>();
-  if (value.is_number_float()) {
-    constexpr double kExact = 0x1p53;
-    const double wide = value.get<double>();
-    if (std::abs(wide) <= kExact && std::trunc(wide) == wide) found = static_cast<int64_t>(wide);
-  }
-  if (found && *found >= low && *found <= high) return *found;
-  throw BadRequest(field + " is " + io::describe_json(value) + ", not a whole number from " +
-                       std::to_string(low) + " to " + std::to_string(high),
-                   field);
+void read_scores(const Json& json, AskFields& ask) {
+  const Json& wanted = member_or_null(json, "logprobs");
+  const bool scores = !wanted.is_null() && truth_field(wanted, "logprobs");
+  const Json& top = member_or_null(json, "top_logprobs");
+  const int64_t count = top.is_null() ? 0 : whole_field(top, "top_logprobs", 0, kMostTopScores);
+  if (count > 0 && !scores)
+    throw BadRequest("top_logprobs without \"logprobs\": true", "top_logprobs", code::kValue);
+  if (scores) ask.top_scores = count;
 }
 
-bool truth(const Json& value, const std::string& field) {
-  if (value.is_boolean()) return value.get<bool>();
-  throw BadRequest(field + " is " + io::describe_json(value) + ", neither true nor false", field);
-}
-
-std::vector<std::string> stop_texts(const Json& value) {
-  constexpr size_t kMost = 256, kMostBytes = 64u << 10;
-  std::vector<std::string> stops;
-  if (is_empty_value(value)) return stops;
-  size_t bytes = 0;
-  for (const Json& text : value.is_array() ? value : Json::array({value})) {
-    if (!text.is_string() || text.get_ref<const std::string&>().empty())
-      throw BadRequest("stop is a text or a list of texts, none of them empty; it has " +
-                           io::describe_json(text),
-                       "stop");
-    bytes += text.get_ref<const std::string&>().size();
-    stops.push_back(text.get<std::string>());
-  }
-  if (stops.size() > kMost || bytes > kMostBytes)
-    throw BadRequest("stop has " + std::to_string(stops.size()) + " texts of together " +
-                         std::to_string(bytes) + " bytes (expected at most " +
-                         std::to_string(kMost) + " texts and " + std::to_string(kMostBytes) +
-                         " bytes)",
-                     "stop");
-  return stops;
-}
-
-void read_stream_options(const Json& options, ChatRequest& request) {
-  constexpr const char* kField = "stream_options";
-  if (options.is_null()) return;
-  if (!options.is_object())
+/// Each is {"type": "function", "function": {"name": ..., ...}}.
+void check_tools(const Json& tools) {
+  if (!tools.is_array())
+    throw BadRequest("tools is " + io::describe_json(tools) + " (expected a list of tools)",
+                     "tools", code::kType);
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const Json& name = member_or_null(member_or_null(tools[i], "function"), "name");
+    if (member_or_null(tools[i], "type") == "function" && name.is_string()) continue;
     throw BadRequest(
-        std::string(kField) + " is " + io::describe_json(options) + " (expected an object)",
-        kField);
-  if (!options.empty() && !request.stream)
-    throw BadRequest("stream_options without \"stream\": true", kField);
-  for (const auto& [key, value] : options.items()) {
-    if (key == "include_usage")
-      request.include_usage = !value.is_null() && truth(value, "stream_options.include_usage");
-    else if (key != "include_obfuscation" && !is_empty_value(value))
-      throw BadRequest("stream_options." + escape_text(key, 60) +
-                           " is not served here with this value: " + io::describe_json(value),
-                       kField);
+        "tools[" + std::to_string(i) + "] is " + io::describe_json(tools[i]) +
+            R"( (expected {"type": "function", "function": {"name": "...", "parameters": ...}}))",
+        "tools", code::kValue);
   }
 }
 
-/// Names of fields in other APIs.
-std::string hint(const std::string& field) {
-  if (field == "system") return "; write it as a first message of the role system";
-  if (field == "prompt" || field == "input") return "; write it in messages";
-  if (field == "options") return "; write Ollama's options as fields of the request";
-  if (field == "max_output_tokens" || field == "n_predict") return "; write it as max_tokens";
-  if (field == "stop_sequences") return "; write it as stop";
-  return "";
-}
-
-/// The name of the model; null and "" select the served model.
-std::string model_name(const Json& value) {
-  if (value.is_null()) return "";
-  if (value.is_string()) return value.get<std::string>();
-  throw BadRequest("model is " + io::describe_json(value) + " (expected a text)", "model");
-}
-
-void take(const std::string& field, const Json& value, ChatRequest& request) {
-  if (field == "model") {
-    request.model = model_name(value);
-  } else if (value.is_null() || field == "stream_options") {
-    return;  // as if it were absent; options are read after "stream"
-  } else if (field == "max_tokens" || field == "max_completion_tokens") {
-    request.max_tokens = whole(value, field, 1, 1 << 20);
-  } else if (field == "temperature") {
-    request.temperature = number(value, field, 0, 2);
-  } else if (field == "top_p") {
-    request.top_p = number(value, field, 1e-6, 1);
-  } else if (field == "top_k") {  // in vLLM -1 also means all
-    request.top_k = std::max<int64_t>(0, whole(value, field, -1, 1 << 24));
-  } else if (field == "repetition_penalty") {
-    request.repetition_penalty = number(value, field, 1e-3, 1e3);
-  } else if (field == "seed") {
-    request.seed = static_cast<uint64_t>(whole(value, field, INT64_MIN, INT64_MAX));
-  } else if (field == "stop") {
-    request.stop = stop_texts(value);
-  } else if (field == "stream") {
-    request.stream = truth(value, field);
-  } else if (!is_neutral(field, value)) {
-    throw BadRequest("the field " + escape_text(field, 60) +
-                         " is not served here with this value: " + io::describe_json(value) +
-                         hint(field),
-                     field);
-  }
-}
-
-/// The position and reason of a JSON error.
-[[noreturn]] void refuse_json(const Error& error) {
-  const ErrorInfo& info = error.info();
-  throw BadRequest("the request is not read: " + info.what + " at " + info.where +
-                       (info.found.empty() ? "" : ": " + info.found) +
-                       (info.expected.empty() ? "" : " (expected " + info.expected + ")"),
-                   "");
+/// The tools as JSON in the client's order; "": none.
+std::string read_tools(const Json& json, const nlohmann::ordered_json& ordered) {
+  const Json& choice = member_or_null(json, "tool_choice");
+  check_neutral("tool_choice", choice);
+  const Json& tools = member_or_null(json, "tools");
+  if (is_empty_value(tools)) return "";
+  check_tools(tools);
+  return choice == "none" ? "" : io::json_text(ordered.at("tools"));
 }
 
 }  // namespace
 
-std::string message_of(const Error& error) {
-  const ErrorInfo& info = error.info();
-  return info.what + (info.found.empty() ? "" : ": " + info.found) +
-         (info.expected.empty() ? "" : " (expected " + info.expected + ")");
-}
-
 ChatRequest read_chat_request(std::string_view body) {
-  Json json;
-  try {
-    json = io::parse_json(body, "request", kRequestLimits);
-  } catch (const Error& error) {
-    refuse_json(error);
-  }
-  if (!json.is_object())
-    throw BadRequest("the request is " + io::describe_json(json) + " (expected a JSON object)", "");
+  const Json json = read_body(body);
   ChatRequest request;
   for (const auto& [field, value] : json.items()) {
-    if (field != kMessages) take(field, value, request);
+    if (std::ranges::find(kReadLater, field) == kReadLater.end() &&
+        !take_field(field, value, request.ask))
+      check_neutral(field, value);
   }
-  read_stream_options(member_or_null(json, "stream_options"), request);
-  if (!json.contains(kMessages)) throw BadRequest("messages is missing", kMessages);
-  request.prompt = read_messages(json[kMessages]);
+  read_stream_options(json, request.ask);
+  read_scores(json, request.ask);
+  if (!json.contains("messages"))
+    throw BadRequest("messages is missing", "messages", code::kMissing);
+  const nlohmann::ordered_json ordered = in_order(body);
+  request.prompt = read_messages(json["messages"], ordered);
+  request.prompt.conversation.tools = read_tools(json, ordered);
   return request;
 }
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -13,10 +14,11 @@
 #include "src/base/signals.h"
 #include "src/base/text.h"
 #include "src/data/encode.h"
-#include "src/infer/answer_text.h"
-#include "src/serve/chat_reply.h"
 #include "src/serve/chat_request.h"
+#include "src/serve/completion_request.h"
 #include "src/serve/prompt_length.h"
+#include "src/serve/reply.h"
+#include "src/serve/send_reply.h"
 #include "src/text/chat/named_form.h"
 
 namespace lft::serve {
@@ -24,117 +26,31 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// An answer that is sent to its client.
-struct Reply {
-  std::shared_ptr<Answer> answer;
-  infer::AnswerText text;
-  ReplyNames names;
-  int64_t prompt_tokens = 0;
-  int64_t end_tokens = 0;  // 1 if the answer has ended with an end token
-  bool include_usage = false;
-  Clock::time_point deadline;
-  bool begun = false;  // in a stream: the role has been sent
-};
-
-/// New parts of an answer.
-struct Piece {
-  std::string text;
-  std::string finish;          // "stop" or "length" in the last part, otherwise empty
-  std::optional<Error> error;  // instead
-};
-
-/// Waits for the next part of an answer, with a timeout.
-Piece next_piece(Reply& reply) {
-  const Answer::Update update = reply.answer->wait(std::chrono::milliseconds(250));
-  Piece piece;
-  for (const int64_t id : update.ids) {
-    if (!reply.text.ended()) piece.text += reply.text.add(id);
-  }
-  if (reply.text.ended()) {  // the engine has no text and may have sampled more
-    reply.answer->cancel();
-    piece.text += reply.text.finish();
-    piece.finish = "stop";
-  } else if (update.error) {
-    piece.error = update.error;
-  } else if (update.ended) {
-    piece.text += reply.text.finish();
-    piece.finish = update.by_limit ? "length" : "stop";
-    reply.end_tokens = update.by_end_token ? 1 : 0;
-  } else if (Clock::now() > reply.deadline) {
-    reply.answer->cancel();
-    piece.error = Error(ErrorKind::kResource, "the answer took too long");
-  }
-  return piece;
-}
-
-int status_of(const Error& error) {
-  if (error.kind() == ErrorKind::kInput) return 400;
-  return error.kind() == ErrorKind::kResource ? 503 : 500;
-}
-
-Usage usage_of(const Reply& reply) {
-  return {.prompt_tokens = reply.prompt_tokens,
-          .completion_tokens = reply.text.tokens() + reply.end_tokens};
-}
-
-void answer_whole(Reply reply, httplib::Response& response) {
-  std::string text;
-  for (;;) {
-    const Piece piece = next_piece(reply);
-    text += piece.text;
-    if (piece.error) return set_error(response, status_of(*piece.error), message_of(*piece.error));
-    if (!piece.finish.empty()) {
-      response.set_content(whole_reply(reply.names, text, piece.finish, usage_of(reply)),
-                           "application/json");
-      return;
-    }
-    if (HttpServer::client_left()) {
-      reply.answer->cancel();
-      return set_error(response, 499, "the client has left");
-    }
-  }
-}
-
-/// Sends server-sent events; false: the client has disconnected.
-bool stream_piece(Reply& reply, httplib::DataSink& sink) {
-  const auto say = [&](const std::string& line) {
-    const std::string event = "data: " + line + "\n\n";
-    return sink.write(event.data(), event.size());
-  };
-  if (!std::exchange(reply.begun, true) && !say(first_chunk(reply.names))) return false;
-  const Piece piece = next_piece(reply);
-  if (piece.error) {
-    httplib::Response error;
-    set_error(error, status_of(*piece.error), message_of(*piece.error));
-    if (!say(error.body)) return false;
-    sink.done();
-    return true;
-  }
-  if (!piece.text.empty() && !say(text_chunk(reply.names, piece.text))) return false;
-  if (piece.finish.empty()) return !HttpServer::client_left();
-  if (!say(last_chunk(reply.names, piece.finish))) return false;
-  if (reply.include_usage && !say(usage_chunk(reply.names, usage_of(reply)))) return false;
-  if (!say("[DONE]")) return false;
-  sink.done();
-  return true;
-}
-
-/// Chunked, except for HTTP/1.0, where the end of the connection is the end.
-void answer_in_pieces(Reply reply, bool in_chunks, httplib::Response& response) {
-  const auto held = std::make_shared<Reply>(std::move(reply));
-  const auto provide = [held](size_t, httplib::DataSink& sink) {
-    return stream_piece(*held, sink);
-  };
-  const auto release = [held](bool) { held->answer->cancel(); };
-  response.set_header("Cache-Control", "no-cache");
-  if (in_chunks)
-    return response.set_chunked_content_provider("text/event-stream", provide, release);
-  response.set_content_provider("text/event-stream", provide, release);
-}
-
 uint64_t new_seed() {
   static thread_local std::random_device device;
   return uint64_t{device()} << 32 | device();
+}
+
+std::vector<std::string> names_of(const std::vector<Variant>& variants) {
+  std::vector<std::string> names;
+  for (const Variant& variant : variants) names.push_back(variant.name);
+  return names;
+}
+
+std::vector<ModelEntry> entries_of(const std::vector<Variant>& variants) {
+  std::vector<ModelEntry> entries;
+  for (const Variant& variant : variants)
+    entries.push_back({variant.name, entries.empty() ? "" : variants.front().name});
+  return entries;
+}
+
+/// A template that does not print tools would drop them without a word.
+void check_tools(const data::Row& prompt, const data::EncodeOptions& options) {
+  if (prompt.conversation.tools.empty() || text::is_named_form(options.chat->name()) ||
+      options.chat->jinja().find("tools") != std::string::npos)
+    return;
+  throw BadRequest("the chat template of this model has no place for tools", "tools",
+                   code::kUnsupported);
 }
 
 }  // namespace
@@ -143,69 +59,194 @@ ChatServer::ChatServer(const ServedModel& served, ChatServerOptions options)
     : served_(served),
       options_(std::move(options)),
       started_(std::time(nullptr)),
-      engine_(served_.model, served_.encode, served_.compute, options_.engine),
+      engine_(served_.engine, options_.engine),
       http_(options_.server) {
+  add_model_paths();
+  using Read = Asked (ChatServer::*)(const std::string&);
+  const auto add = [this](const char* path, Read read) {
+    http_.answer(
+        "POST", path,
+        [this, read](const auto& request, const std::string& body, httplib::Response& response) {
+          try {
+            answer((this->*read)(body), request.version != "HTTP/1.0", response);
+          } catch (const BadRequest& bad) {
+            set_error(response, bad);
+          } catch (const Error& error) {
+            set_error(response, status_of(error), message_of(error));
+          }
+        });
+  };
+  add("/v1/chat/completions", &ChatServer::read_chat);
+  add("/v1/completions", &ChatServer::read_completion);
+}
+
+void ChatServer::add_model_paths() {
   http_.answer("GET", "/health", [](const auto&, const std::string&, httplib::Response& response) {
     response.set_content("{}", "application/json");
   });
+  const auto entries =
+      std::make_shared<std::vector<ModelEntry>>(entries_of(served_.engine.variants));
   http_.answer("GET", "/v1/models",
-               [this](const auto&, const std::string&, httplib::Response& response) {
-                 response.set_content(model_list(options_.name, started_), "application/json");
+               [this, entries](const auto&, const std::string&, httplib::Response& response) {
+                 response.set_content(model_list(*entries, started_), "application/json");
                });
-  http_.answer("POST", "/v1/chat/completions",
-               [this](const auto& request, const std::string& body, httplib::Response& response) {
-                 complete(body, request.version != "HTTP/1.0", response);
-               });
+  http_.answer(
+      "GET", "/v1/models/",
+      [this, entries](const auto& request, const std::string&, httplib::Response& response) {
+        try {
+          const size_t variant = find_variant(request.path.substr(std::strlen("/v1/models/")));
+          response.set_content(model_text(entries->at(variant), started_), "application/json");
+        } catch (const BadRequest& bad) {
+          set_error(response, bad);
+        }
+      });
 }
 
-data::Sample ChatServer::encode(data::Row prompt) {
-  const data::EncodeOptions& options = served_.encode;
+size_t ChatServer::find_variant(const std::string& name) const {
+  const std::vector<Variant>& variants = served_.engine.variants;
+  const std::vector<std::string> names = names_of(variants);
+  if (name.empty() && variants.size() > 1)
+    throw BadRequest("model is missing: this server has " + join(names), "model", code::kMissing);
+  const auto found = name.empty() ? names.begin() : std::ranges::find(names, name);
+  if (found == names.end())
+    throw BadRequest(
+        "there is no model " + quote_text(name, 80) + " here; this server has " + join(names),
+        "model", code::kNoModel, 404);
+  HttpServer::note().model = *found;
+  return static_cast<size_t>(found - names.begin());
+}
+
+data::Sample ChatServer::encode(data::Row prompt, size_t variant) {
+  const data::EncodeOptions& options = *served_.engine.variants[variant].encode;
+  check_tools(prompt, options);
   if (text::is_named_form(options.chat->name())) {  // the form has no reasoning, and templates that
     for (text::Message& message : prompt.conversation.messages)  // have one drop it in a history
       message.reasoning.clear();
   }
   const std::lock_guard lock(encoding_);
-  check_length(prompt.conversation, served_.tokenizer, options.config.text.max_positions);
-  return data::encode_prompt(prompt, served_.tokenizer, options);
+  std::vector<std::string_view> texts = {prompt.conversation.tools};
+  for (const text::Message& message : prompt.messages()) texts.push_back(message.text);
+  check_length(texts, /*special=*/false, served_.tokenizer, options.config.text.max_positions,
+               "messages");
+  try {
+    return data::encode_prompt(prompt, served_.tokenizer, options);
+  } catch (const Error& error) {
+    if (error.info().what != data::kLongPrompt) throw;
+    refuse_length(error.info().found + " tokens", options.config.text.max_positions, "messages");
+  }
 }
 
-void ChatServer::complete(const std::string& body, bool in_chunks, httplib::Response& response) {
-  try {
-    ChatRequest request = read_chat_request(body);
-    if (!request.model.empty() && request.model != options_.name)
-      return set_error(response, 404,
-                       "there is no model " + quote_text(request.model, 80) +
-                           " here; this server has " + options_.name,
-                       "model");
-    data::Sample prompt = encode(std::move(request.prompt));
-    Reply reply{
-        .answer = nullptr,
-        .text = infer::AnswerText(served_.tokenizer,
-                                  infer::StopStrings(served_.tokenizer, request.stop)),
-        .names = {.id = "chatcmpl-" + std::to_string(started_) + "-" + std::to_string(++requests_),
-                  .model = options_.name,
-                  .created = std::time(nullptr)},
-        .prompt_tokens = static_cast<int64_t>(prompt.input_ids.size()),
-        .include_usage = request.include_usage,
-        .deadline = Clock::now() + options_.answer};
-    infer::GenerateOptions draw{.max_new_tokens = options_.max_new_tokens,
-                                .temperature = request.temperature,
-                                .top_p = request.top_p,
-                                .top_k = request.top_k,
-                                .repetition_penalty = request.repetition_penalty,
-                                .seed = request.seed ? *request.seed : new_seed(),
-                                .on_token = {}};
-    if (request.max_tokens > 0)
-      draw.max_new_tokens = std::min(draw.max_new_tokens, request.max_tokens);
-    reply.answer = engine_.ask(std::move(prompt), std::move(draw));
-    if (!reply.answer) return set_error(response, 429, "too many requests wait already");
-    if (request.stream) return answer_in_pieces(std::move(reply), in_chunks, response);
-    answer_whole(std::move(reply), response);
-  } catch (const BadRequest& bad) {
-    set_error(response, 400, bad.what(), bad.field);
-  } catch (const Error& error) {
-    set_error(response, status_of(error), message_of(error));
+data::Sample ChatServer::encode_text(const std::string& text, size_t variant) {
+  const data::EncodeOptions& options = *served_.engine.variants[variant].encode;
+  const std::lock_guard lock(encoding_);
+  check_length({text}, /*special=*/true, served_.tokenizer, options.config.text.max_positions,
+               "prompt");
+  data::Sample sample;
+  for (const text::Token& token : served_.tokenizer.encode(text))
+    sample.input_ids.push_back(token.id);
+  return sample;
+}
+
+void ChatServer::check_room(const std::vector<int64_t>& ids, size_t variant,
+                            const std::string& field) const {
+  const int64_t most = served_.engine.variants[variant].encode->config.text.max_positions;
+  if (std::ssize(ids) < most) return;
+  refuse_length(std::to_string(ids.size()) + " tokens", most, field);
+}
+
+void ChatServer::check_ids(const std::vector<int64_t>& ids, size_t variant) const {
+  const family::ModelConfig& config = served_.engine.variants[variant].encode->config;
+  if (ids.empty()) throw BadRequest("the prompt has no tokens", "prompt", code::kValue);
+  check_room(ids, variant, "prompt");
+  for (const int64_t id : ids) {
+    if (id == config.image_token)
+      throw BadRequest(
+          "the prompt contains the token of an image, and a completion has no images; send them to "
+          "/v1/chat/completions",
+          "prompt", code::kValue);
+    if (id >= config.text.vocab)
+      throw BadRequest("the prompt contains the token id " + std::to_string(id) +
+                           ", which the model does not have (expected ids below " +
+                           std::to_string(config.text.vocab) + ")",
+                       "prompt", code::kValue);
   }
+}
+
+ChatServer::Asked ChatServer::read_chat(const std::string& body) {
+  ChatRequest request = read_chat_request(body);
+  Asked asked{.fields = std::move(request.ask)};
+  asked.variant = find_variant(asked.fields.model);
+  asked.prompts.push_back(
+      std::make_shared<const data::Sample>(encode(std::move(request.prompt), asked.variant)));
+  check_room(asked.prompts.front()->input_ids, asked.variant, "messages");
+  return asked;
+}
+
+ChatServer::Asked ChatServer::read_completion(const std::string& body) {
+  CompletionRequest request = read_completion_request(body);
+  Asked asked{.fields = std::move(request.ask), .is_chat = false};
+  asked.variant = find_variant(asked.fields.model);
+  for (auto& prompt : request.prompts) {
+    data::Sample sample;
+    std::string text;
+    if (auto* const ids = std::get_if<std::vector<int64_t>>(&prompt)) {
+      sample.input_ids = std::move(*ids);
+      check_ids(sample.input_ids, asked.variant);
+      if (request.echo) text = served_.tokenizer.decode(sample.input_ids, false);
+    } else {
+      text = std::get<std::string>(prompt);
+      sample = encode_text(text, asked.variant);
+      check_ids(sample.input_ids, asked.variant);
+    }
+    sample.id = "request";
+    asked.prompts.push_back(std::make_shared<const data::Sample>(std::move(sample)));
+    for (int64_t i = 0; request.echo && i < asked.fields.answers; ++i) asked.begins.push_back(text);
+  }
+  return asked;
+}
+
+infer::GenerateOptions ChatServer::draw_options(const AskFields& fields, uint64_t seed) const {
+  infer::GenerateOptions options{.max_new_tokens = options_.max_new_tokens,
+                                 .temperature = fields.temperature,
+                                 .top_p = fields.top_p,
+                                 .top_k = fields.top_k,
+                                 .repetition_penalty = fields.repetition_penalty,
+                                 .seed = seed,
+                                 .on_token = {},
+                                 .top_scores = fields.top_scores.value_or(0)};
+  if (fields.max_tokens > 0)
+    options.max_new_tokens = std::min(options.max_new_tokens, fields.max_tokens);
+  return options;
+}
+
+void ChatServer::answer(const Asked& asked, bool in_chunks, httplib::Response& response) {
+  const AskFields& fields = asked.fields;
+  const std::string number = std::to_string(started_) + "-" + std::to_string(++requests_);
+  ReplyOptions options{.names = {.id = (asked.is_chat ? "chatcmpl-" : "cmpl-") + number,
+                                 .model = served_.engine.variants[asked.variant].name,
+                                 .created = std::time(nullptr),
+                                 .is_chat = asked.is_chat},
+                       .scores = fields.top_scores.has_value(),
+                       .include_usage = fields.include_usage,
+                       .deadline = Clock::now() + options_.answer,
+                       .begins = asked.begins};
+  std::vector<Draw> draws;
+  uint64_t seed = fields.seed ? *fields.seed : new_seed();
+  for (const auto& prompt : asked.prompts) {
+    options.prompt_tokens += std::ssize(prompt->input_ids);
+    for (int64_t i = 0; i < fields.answers; ++i)
+      draws.push_back({prompt, draw_options(fields, seed++)});
+  }
+  HttpServer::note().tokens_in = options.prompt_tokens;
+  const auto reply =
+      std::make_shared<Reply>(served_.tokenizer, infer::StopStrings(served_.tokenizer, fields.stop),
+                              draws.size(), std::move(options));
+  const std::shared_ptr<Answers> answers =
+      engine_.ask(asked.variant, draws, fields.top_scores.has_value());
+  if (!answers) return set_error(response, 429, "too many requests wait already", {}, code::kRate);
+  reply->follow(answers);
+  if (fields.stream) return send_stream(reply, in_chunks, response);
+  send_whole(*reply, response);
 }
 
 void serve(ChatServer& server, const std::string& host, int port,

@@ -16,39 +16,13 @@ Error as_error(const std::exception& thrown) {
 
 }  // namespace
 
-Answer::Update Answer::wait(std::chrono::milliseconds time) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, time, [&] { return !update_.ids.empty() || update_.ended; });
-  Update update = update_;
-  update_.ids.clear();
-  return update;
+Engine::Engine(EngineModel served, const EngineLimits& limits)
+    : served_(std::move(served)), limits_(limits) {
+  decodings_.reserve(served_.variants.size());
+  for (const Variant& variant : served_.variants)
+    decodings_.emplace_back(served_.model, *variant.encode, served_.compute);
+  thread_ = std::thread([this] { run(); });
 }
-
-void Answer::add(int64_t id) {
-  {
-    const std::lock_guard lock(mutex_);
-    update_.ids.push_back(id);
-  }
-  changed_.notify_one();
-}
-
-void Answer::end(const infer::FinishedAnswer& how, std::optional<Error> error) {
-  {
-    const std::lock_guard lock(mutex_);
-    update_.ended = true;
-    update_.by_limit = how.by_limit;
-    update_.by_end_token = how.by_end_token;
-    update_.error = std::move(error);
-  }
-  changed_.notify_one();
-}
-
-Engine::Engine(family::Model& model, const data::EncodeOptions& encode, at::ScalarType compute,
-               const EngineLimits& limits)
-    : decoding_(model, encode, compute),
-      compute_(compute),
-      limits_(limits),
-      thread_([this] { run(); }) {}
 
 Engine::~Engine() {
   {
@@ -59,17 +33,27 @@ Engine::~Engine() {
   thread_.join();
 }
 
-std::shared_ptr<Answer> Engine::ask(data::Sample prompt, infer::GenerateOptions options) {
-  const auto answer = std::make_shared<Answer>();
+std::shared_ptr<Answers> Engine::ask(size_t variant, const std::vector<Draw>& draws, bool scores) {
+  const auto answers = std::make_shared<Answers>(draws.size());
   {
     const std::lock_guard lock(mutex_);
     if (waiting_.size() >= limits_.queue)
-      std::erase_if(waiting_, [](const Waiting& one) { return one.answer->cancelled_.load(); });
+      std::erase_if(waiting_, [](const Waiting& one) { return one.place.is_cancelled(); });
     if (waiting_.size() >= limits_.queue) return nullptr;
-    waiting_.push_back({std::move(prompt), std::move(options), answer});
+    for (size_t number = 0; number < draws.size(); ++number) {
+      Draw draw = draws[number];
+      const auto held = std::make_shared<infer::TokenScores>();
+      draw.options.on_token = [answers, number, held](size_t, int64_t id) {
+        answers->add(number, {.id = id, .scores = std::move(*held)});
+      };
+      if (scores) {
+        draw.options.on_scores = [held](size_t, infer::TokenScores its) { *held = std::move(its); };
+      }
+      waiting_.push_back({std::move(draw), {answers, number}, variant});
+    }
   }
   changed_.notify_one();
-  return answer;
+  return answers;
 }
 
 std::vector<Engine::Waiting> Engine::next() {
@@ -78,28 +62,36 @@ std::vector<Engine::Waiting> Engine::next() {
   std::vector<Waiting> first;
   size_t longest = 0, sum = 0;
   while (!stops_ && !waiting_.empty() && open_.size() + first.size() < limits_.batch) {
-    const size_t length = waiting_.front().prompt.input_ids.size();
+    const Waiting& candidate = waiting_.front();
+    const size_t length = candidate.draw.prompt->input_ids.size();
     longest = std::max(longest, length);
     sum += length;
     if (longest * (first.size() + 1) > 2 * sum) break;
+    if (!first.empty() && first.front().variant != candidate.variant) break;
     first.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
   }
   return first;
 }
 
+void Engine::attach(size_t variant) const {
+  if (served_.attach) served_.attach(variant);
+}
+
 void Engine::begin(std::vector<Waiting> requests) {
-  std::erase_if(requests, [](const Waiting& one) { return one.answer->cancelled_.load(); });
-  const size_t first = next_key_;
+  std::erase_if(requests, [](const Waiting& one) { return one.place.is_cancelled(); });
+  if (requests.empty()) return;
+  const size_t first = next_key_, variant = requests.front().variant;
   std::vector<infer::Decoding::Prompt> prompts;
-  for (Waiting& request : requests) {
+  for (const Waiting& request : requests) {
     const size_t key = next_key_++;
-    open_[key] = request.answer;
-    request.options.on_token = [answer = request.answer](size_t, int64_t id) { answer->add(id); };
-    prompts.push_back({.key = key, .sample = &request.prompt, .options = request.options});
+    open_[key] = {request.place, variant};
+    prompts.push_back(
+        {.key = key, .sample = request.draw.prompt.get(), .options = request.draw.options});
   }
   try {
-    end(decoding_.begin(prompts));
+    attach(variant);
+    end(decodings_[variant].begin(prompts));
   } catch (const std::exception& thrown) {  // only for these: the others are not affected
     for (size_t i = 0; i < requests.size(); ++i) open_.erase(first + i);
     const Error error = as_error(thrown);
@@ -111,7 +103,20 @@ void Engine::begin(std::vector<Waiting> requests) {
       }
       return;
     }
-    for (const Waiting& request : requests) request.answer->end({}, error);
+    for (const Waiting& request : requests)
+      request.place.answers->end(request.place.draw, {}, error);
+  }
+}
+
+void Engine::step() {
+  for (size_t variant = 0; variant < decodings_.size(); ++variant) {
+    if (decodings_[variant].open() == 0) continue;
+    try {
+      attach(variant);
+      end(decodings_[variant].step());
+    } catch (const std::exception& thrown) {
+      fail(as_error(thrown), variant);
+    }
   }
 }
 
@@ -120,32 +125,33 @@ void Engine::end(const std::vector<infer::FinishedAnswer>& ended) {
     std::optional<Error> error;
     if (one.bad) {
       error = infer::non_finite_error(infer::row_text("the prompt", *one.bad, nullptr),
-                                      one.bad->module, compute_);
+                                      one.bad->module, served_.compute);
       warning("a request ends with an error: " + error->info().what + ": " + error->info().found +
               " (" + error->info().where + "); " + error->info().next);
     }
-    open_.at(one.key)->end(one, std::move(error));
+    const Place& place = open_.at(one.key).place;
+    place.answers->end(place.draw, one, std::move(error));
     open_.erase(one.key);
   }
 }
 
 void Engine::drop_cancelled() {
-  std::vector<size_t> dropped;
-  for (const auto& [key, answer] : open_) {
-    if (answer->cancelled_) dropped.push_back(key);
-  }
-  for (const size_t key : dropped) {
-    decoding_.drop(key);
-    open_.erase(key);
-  }
+  std::erase_if(open_, [&](const auto& entry) {
+    const auto& [key, open] = entry;
+    if (!open.place.is_cancelled()) return false;
+    decodings_[open.variant].drop(key);
+    return true;
+  });
 }
 
-void Engine::fail_all(const Error& error) {
-  for (const auto& [key, answer] : open_) {
-    decoding_.drop(key);
-    answer->end({}, error);
-  }
-  open_.clear();
+void Engine::fail(const Error& error, std::optional<size_t> variant) {
+  std::erase_if(open_, [&](const auto& entry) {
+    const auto& [key, open] = entry;
+    if (variant && open.variant != *variant) return false;
+    decodings_[open.variant].drop(key);
+    open.place.answers->end(open.place.draw, {}, error);
+    return true;
+  });
 }
 
 void Engine::run() {
@@ -155,17 +161,14 @@ void Engine::run() {
       const std::lock_guard lock(mutex_);
       if (stops_) break;
     }
-    try {
-      drop_cancelled();
-      end(decoding_.step());
-    } catch (const std::exception& thrown) {
-      fail_all(as_error(thrown));
-    }
+    drop_cancelled();
+    step();
   }
   const Error stopped(ErrorKind::kResource, "the server stops");
-  fail_all(stopped);
+  fail(stopped);
   const std::lock_guard lock(mutex_);
-  for (const Waiting& request : waiting_) request.answer->end({}, stopped);
+  for (const Waiting& request : waiting_)
+    request.place.answers->end(request.place.draw, {}, stopped);
   waiting_.clear();
 }
 

@@ -1,84 +1,96 @@
 // Answers many requests: a queue, and one thread that decodes several of them together; a request
 // joins as soon as there is a slot.
 #pragma once
-#include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "kernels/common/error.h"
+#include "src/data/encode_options.h"
 #include "src/infer/decoding.h"
+#include "src/serve/answer.h"
 
 namespace lft::serve {
 
-/// The state of one answer: written by the engine, read by the thread that serves its client.
-class Answer {
- public:
-  struct Update {
-    std::vector<int64_t> ids;  // new ids
-    bool ended = false, by_limit = false, by_end_token = false;
-    std::optional<Error> error;  // the error that ended it
-  };
-  /// The updates since the last call, or nothing after `time`.
-  Update wait(std::chrono::milliseconds time);
-  /// Cancels the answer; the engine stops it at the next token.
-  void cancel() { cancelled_ = true; }
+/// A model with one of its adapters, or without, under the name that requests use.
+struct Variant {
+  std::string name;
+  const data::EncodeOptions* encode = nullptr;
+};
 
- private:
-  friend class Engine;
-  void add(int64_t id);
-  void end(const infer::FinishedAnswer& how, std::optional<Error> error = {});
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  Update update_;
-  std::atomic<bool> cancelled_ = false;
+/// Everything must outlive the engine, which has sole use of the model.
+struct EngineModel {
+  family::Model& model;
+  std::vector<Variant> variants;       // at least one
+  std::function<void(size_t)> attach;  // makes the model compute this variant; null: there is one
+  at::ScalarType compute = at::kFloat;
 };
 
 struct EngineLimits {
   size_t batch = 8;    // answers that are decoded together
-  size_t queue = 256;  // limit of waiting requests
+  size_t queue = 256;  // limit of waiting answers
 };
 
+/// An answer to be drawn; a prompt may be shared.
+struct Draw {
+  std::shared_ptr<const data::Sample> prompt;
+  infer::GenerateOptions options;
+};
+
+/// Answers of one variant share a step of decoding; the variants take turns.
 class Engine {
  public:
-  /// `model` and `encode` must outlive it, and the model must not be used elsewhere.
-  Engine(family::Model& model, const data::EncodeOptions& encode, at::ScalarType compute,
-         const EngineLimits& limits);
+  Engine(EngineModel served, const EngineLimits& limits);
   /// Open and waiting answers end with an error.
   ~Engine();
   Engine(const Engine&) = delete;
-  /// Returns null if the queue is full. The engine sets options.on_token.
-  std::shared_ptr<Answer> ask(data::Sample prompt, infer::GenerateOptions options);
+  /// Returns null if the queue is full. The draws of one request are accepted together. With
+  /// `scores` the log-probabilities of each token are computed. The engine sets the callbacks of
+  /// the options.
+  std::shared_ptr<Answers> ask(size_t variant, const std::vector<Draw>& draws, bool scores);
 
  private:
+  struct Place {
+    std::shared_ptr<Answers> answers;
+    size_t draw = 0;
+    bool is_cancelled() const { return answers->is_cancelled(draw); }
+  };
   struct Waiting {
-    data::Sample prompt;
-    infer::GenerateOptions options;
-    std::shared_ptr<Answer> answer;
+    Draw draw;
+    Place place;
+    size_t variant = 0;
   };
   void run();
-  /// Takes waiting requests for which there is a slot, as long as padding them to one length does
-  /// not double their positions; waits for one if no answer is open. Empty at the end.
+  /// Takes waiting requests of one variant for which there is a slot, as long as padding them to
+  /// one length does not double their positions; waits for one if no answer is open. Empty at the
+  /// end.
   std::vector<Waiting> next();
   void begin(std::vector<Waiting> requests);
+  void step();
+  void attach(size_t variant) const;
   void end(const std::vector<infer::FinishedAnswer>& ended);
   void drop_cancelled();
-  void fail_all(const Error& error);
+  /// Ends the open answers of a variant, or of all.
+  void fail(const Error& error, std::optional<size_t> variant = {});
 
-  infer::Decoding decoding_;
-  const at::ScalarType compute_;
+  const EngineModel served_;
   const EngineLimits limits_;
+  std::vector<infer::Decoding> decodings_;  // one for each variant
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Waiting> waiting_;
-  std::map<size_t, std::shared_ptr<Answer>> open_;
+  struct Open {
+    Place place;
+    size_t variant = 0;
+  };
+  std::map<size_t, Open> open_;
   size_t next_key_ = 0;
   bool stops_ = false;
   std::thread thread_;

@@ -38,11 +38,9 @@ struct Neutral {
   std::string_view field, values;  // JSON, a list
 };
 constexpr Neutral kNeutral[] = {
-    {"n", "[1]"},
     {"best_of", "[1]"},
     {"frequency_penalty", "[0]"},
     {"presence_penalty", "[0]"},
-    {"top_logprobs", "[0]"},
     {"tool_choice", R"(["none", "auto"])"},
     {"function_call", R"(["none", "auto"])"},
     {"modalities", R"([["text"]])"},

@@ -162,12 +162,19 @@ std::vector<Token> JsonTokenizer::encode_with_plain(std::string_view text,
   return out;
 }
 
+const std::string& JsonTokenizer::written(int64_t id) const {
+  const auto normal = normalized_names_.find(id);
+  return normal != normalized_names_.end() ? normal->second : vocabulary_.token_of(id);
+}
+
+std::string JsonTokenizer::bytes_of(int64_t id, bool first) const {
+  return is_special(id) ? written(id) : decoder_.bytes_of(written(id), first);
+}
+
 std::string JsonTokenizer::decode(const std::vector<int64_t>& ids, bool skip_special) const {
   std::vector<std::string> tokens;
   for (const int64_t id : ids) {
-    const auto normal = normalized_names_.find(id);
-    const std::string& token =
-        normal != normalized_names_.end() ? normal->second : vocabulary_.token_of(id);
+    const std::string& token = written(id);
     if (token.empty() || (skip_special && vocabulary_.is_special(token))) continue;
     tokens.push_back(token);
   }

@@ -21,11 +21,14 @@ class JsonTokenizer : public Tokenizer {
                                        const std::vector<ByteRange>& plain) const override;
   bool is_special(int64_t id) const override { return vocabulary_.is_special(id); }
   std::string decode(const std::vector<int64_t>& ids, bool skip_special) const override;
+  std::string bytes_of(int64_t id, bool first) const override;
   int64_t vocab_size() const override { return vocabulary_.size(); }
   int64_t id_of(const std::string& token) const override { return vocabulary_.id_of(token); }
   std::string token_of(int64_t id) const override { return vocabulary_.token_of(id); }
 
  private:
+  /// The token as the model writes it: an added token in its normalised form.
+  const std::string& written(int64_t id) const;
   void read_template(const io::Json& json, const std::string& where);
   void read_single(const io::Json& json, const std::string& where);
   void add_file_tokens(const TokenizerFiles& files);

@@ -97,6 +97,11 @@ class ModelTokenizer : public Tokenizer {
     return decoder_.decode(std::move(tokens));
   }
 
+  std::string bytes_of(int64_t id, bool first) const override {
+    const std::string& token = vocabulary_.token_of(id);
+    return is_special(id) ? token : decoder_.bytes_of(token, first);
+  }
+
   int64_t vocab_size() const override { return vocabulary_.size(); }
   int64_t id_of(const std::string& token) const override { return vocabulary_.id_of(token); }
   std::string token_of(int64_t id) const override { return vocabulary_.token_of(id); }
@@ -133,6 +138,8 @@ std::vector<Token> Tokenizer::encode_with_plain(std::string_view text,
 }
 
 bool Tokenizer::is_special(int64_t) const { return false; }
+
+std::string Tokenizer::bytes_of(int64_t id, bool) const { return decode({id}, false); }
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const std::string& model_dir) {
   const TokenizerFiles files = read_tokenizer_files(model_dir);

@@ -44,6 +44,9 @@ class Tokenizer {
   /// The text of ids, without special tokens if `skip_special` is true. Unknown ids are omitted, as
   /// in HF.
   virtual std::string decode(const std::vector<int64_t>& ids, bool skip_special = true) const = 0;
+  /// The bytes that the token adds to a decoded text, which may be a part of a character; `first`:
+  /// nothing is before it. A special token has those of its name. "" for an unknown id.
+  virtual std::string bytes_of(int64_t id, bool first) const;
   virtual int64_t vocab_size() const = 0;                     // 1 + highest id
   virtual int64_t id_of(const std::string& token) const = 0;  // -1 when absent
   virtual std::string token_of(int64_t id) const = 0;         // "" when absent

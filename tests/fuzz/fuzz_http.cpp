@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "src/serve/chat_request.h"
+#include "src/serve/completion_request.h"
 #include "src/serve/http_server.h"
 #include "tests/fuzz/targets.h"
 
@@ -42,10 +43,24 @@ void complete(const httplib::Request&, const std::string& body, httplib::Respons
     for (const text::Message& message : prompt.messages()) marks += text::marks_of(message).size();
     expect(marks == prompt.images.size(), "each image has its place in a message");
     expect(prompt.inside.size() == prompt.images.size(), "images come with the request");
-    expect(request.stream || !request.include_usage, "options of a stream belong to a stream");
+    expect(request.ask.stream || !request.ask.include_usage,
+           "options of a stream belong to a stream");
     response.set_content("{}", "application/json");
   } catch (const serve::BadRequest& bad) {
-    serve::set_error(response, 400, bad.what(), bad.field);
+    serve::set_error(response, bad);
+  }
+}
+
+void complete_prompt(const httplib::Request&, const std::string& body,
+                     httplib::Response& response) {
+  try {
+    const serve::CompletionRequest request = serve::read_completion_request(body);
+    expect(!request.prompts.empty(), "a request has prompts");
+    expect(std::ssize(request.prompts) * request.ask.answers <= serve::kMostAnswers,
+           "the number of answers is limited");
+    response.set_content("{}", "application/json");
+  } catch (const serve::BadRequest& bad) {
+    serve::set_error(response, bad);
   }
 }
 
@@ -55,6 +70,10 @@ bool http(std::string_view bytes) {
   static serve::HttpServer server(serve::ServerLimits{});
   static const bool ready = [] {
     server.answer("POST", "/v1/chat/completions", complete);
+    server.answer("POST", "/v1/completions", complete_prompt);
+    server.answer("GET", "/v1/models/", [](const auto&, const std::string&, auto& response) {
+      response.set_content("{}", "application/json");
+    });
     return true;
   }();
   serve::RequestFrame frame({.body_bytes = 64u << 10});

@@ -238,6 +238,70 @@ TEST_F(Generate, ASignalEndsAnAnswerBetweenTwoTokens) {
   EXPECT_TRUE(take_interrupt());
 }
 
+/// Prompts of one sample are processed once, and drawn as if each were alone.
+TEST_F(Generate, DrawsOfOneSampleAreIndependent) {
+  const Sample shared = prompt({5, 9, 11}, true), other = prompt({6, 4}, false);
+  const auto drawn = [](uint64_t seed) {
+    return GenerateOptions{.max_new_tokens = 8, .temperature = 2, .seed = seed, .on_token = {}};
+  };
+  std::vector<std::vector<int64_t>> answers(4);
+  std::vector<Decoding::Prompt> prompts;
+  for (size_t key = 0; key < answers.size(); ++key) {
+    GenerateOptions options = drawn(key);
+    options.max_new_tokens = key == 1 ? 1 : 8;  // one row ends with its first token
+    options.on_token = [&](size_t of, int64_t id) { answers[of].push_back(id); };
+    prompts.push_back({.key = key, .sample = key < 3 ? &shared : &other, .options = options});
+  }
+  Decoding decoding(model, encode, at::kFloat);
+  decoding.begin(prompts);
+  while (decoding.open() > 0) decoding.step();
+  for (const size_t key : {0, 2, 3}) {
+    const Sample& sample = key < 3 ? shared : other;
+    EXPECT_EQ(answers[key], generate(model, sample, encode, drawn(key), at::kFloat)) << key;
+  }
+  EXPECT_EQ(answers[1].size(), 1u);
+  EXPECT_NE(answers[0], answers[2]);
+}
+
+/// Log-probabilities are those of a full pass, whatever the options of the draw.
+TEST_F(Generate, ScoresAreOfTheModelsOwnDistribution) {
+  const Sample p = prompt({5, 9, 11}, true);
+  for (const double temperature : {0.0, 1.7}) {
+    std::vector<int64_t> answer;
+    std::vector<TokenScores> scores;
+    GenerateOptions options{.max_new_tokens = 6,
+                            .temperature = temperature,
+                            .top_k = 3,
+                            .repetition_penalty = 1.5,
+                            .seed = 4,
+                            .on_token = [&](size_t, int64_t id) { answer.push_back(id); },
+                            .top_scores = 4};
+    options.on_scores = [&](size_t, TokenScores one) {
+      EXPECT_EQ(scores.size(), answer.size());  // before the token
+      scores.push_back(std::move(one));
+    };
+    Decoding decoding(model, encode, at::kFloat);
+    decoding.begin({{.key = 0, .sample = &p, .options = options}});
+    while (decoding.open() > 0) decoding.step();
+    ASSERT_EQ(scores.size(), answer.size());
+    Sample whole = p;
+    for (size_t i = 0; i < answer.size(); ++i) {
+      llama::KvCache cache;
+      const at::NoGradGuard no_grad;
+      const at::Tensor want_v = at::log_softmax(
+          model->next_logits(collate({whole}, encode, at::kCPU), cache)[0].to(at::kDouble), 0);
+      EXPECT_NEAR(scores[i].logprob, want_v[answer[i]].item<double>(), 1e-4);
+      ASSERT_EQ(scores[i].top.size(), 4u);
+      const auto [values, ids] = want_v.topk(4);
+      for (int64_t k = 0; k < 4; ++k) {
+        EXPECT_NEAR(scores[i].top[static_cast<size_t>(k)].second, values[k].item<double>(), 1e-4);
+        EXPECT_EQ(scores[i].top[static_cast<size_t>(k)].first, ids[k].item<int64_t>());
+      }
+      whole.input_ids.push_back(answer[i]);
+    }
+  }
+}
+
 TEST_F(Generate, StopsAtTheLastPositionAndRefusesAPromptThatFillsThem) {
   const auto filled = [&](int64_t count) {
     return prompt(std::vector<int64_t>(count - 1, 7), false);

@@ -5,9 +5,11 @@ import contextlib
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 
 import openai
 
@@ -17,27 +19,33 @@ TOKENS = 12
 
 
 class Server:
-    """A running lft serve on a free port."""
+    """A running lft serve on a free port. Its log is in a file: a pipe that nobody reads would
+    stop it."""
 
-    def __init__(self, model, *more):
+    def __init__(self, model, *more, key="none", environment=None):
+        self.log_file = tempfile.TemporaryFile("w+", errors="replace")
         self.process = subprocess.Popen(
             [BINARY, "serve", "--model", model, "--port", "0", "--name", "served", *map(str, more)],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self.log_file,
             text=True,
-            env=dict(os.environ, OMP_NUM_THREADS="1"),
+            env=dict(os.environ, OMP_NUM_THREADS="1") | (environment or {}),
         )
         line = self.process.stdout.readline()
-        assert "serving served at http://" in line, line + self.process.stderr.read()
+        assert line.startswith("serving served") and " at http://" in line, line + self.log()
         self.port = int(line.split("/v1;")[0].rsplit(":", 1)[1])
         self.client = openai.OpenAI(
-            base_url=f"http://127.0.0.1:{self.port}/v1", api_key="none", max_retries=0, timeout=120
+            base_url=f"http://127.0.0.1:{self.port}/v1", api_key=key, max_retries=0, timeout=120
         )
 
-    def ask(self, question, image=None, **more):
+    def log(self):
+        self.log_file.seek(0)
+        return self.log_file.read()
+
+    def ask(self, question, image=None, model="served", **more):
         more.setdefault("max_tokens", TOKENS)
         return self.client.chat.completions.create(
-            model="served", messages=[user(question, image)], **more
+            model=model, messages=[user(question, image)], **more
         )
 
     def memory(self):
@@ -52,6 +60,13 @@ class Server:
         connection.request("POST", path, body, headers, **more)
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
+
+    def get(self, path, headers=None, method="GET"):
+        """Status, headers and text of a request without a body."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request(method, path, headers=headers or {})
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read().decode()
 
     def raw(self, data):
         """The response to these bytes, until the server closes the connection."""
@@ -73,8 +88,17 @@ class Server:
     def end(self, number=signal.SIGTERM):
         """Exit code, stdout and stderr; 0: without another signal."""
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=60)
-        return self.process.returncode, out, err
+        out, _ = self.process.communicate(timeout=60)
+        return self.process.returncode, out, self.log()
+
+
+def with_room(model, folder, positions=4096):
+    """A copy of a checkpoint with this number of positions."""
+    shutil.copytree(model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["text_config"]["max_position_embeddings"] = positions
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
 
 
 def user(question, image=None):

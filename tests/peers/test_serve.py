@@ -166,7 +166,7 @@ BAD = {
         b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], '
         b'"tools": [{"type": "function"}]}'
     ),
-    "two answers": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "n": 2}',
+    "65 answers": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "n": 65}',
     "a temperature of text": (
         b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "temperature": "hot"}'
     ),

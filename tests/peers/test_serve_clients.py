@@ -1,4 +1,5 @@
-"""lft serve: common clients receive the answers of the plain request."""
+"""lft serve: common clients receive the answers of the plain request, and use what they offer:
+models, keys, log-probabilities, several answers, tools, completions."""
 
 import asyncio
 import sys
@@ -7,9 +8,10 @@ import litellm
 import openai
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
-from langchain_openai import ChatOpenAI
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI, OpenAI
 
-from serving import TOKENS, serving, user
+from serving import TOKENS, Server, serving, user, with_room
 from tools import ROOT
 
 sys.path.append(str(ROOT / ".deps" / "clients"))
@@ -106,6 +108,115 @@ def test_langchain(server, want, images):
     question = user("What is it?", images / "coffee.png")
     seen = model.invoke([HumanMessage(content=question["content"])])
     assert seen.content == server.chat([question], temperature=0)[0]
+
+
+KEY = "a-key-of-the-test"
+
+
+@pytest.fixture(scope="module")
+def several(model_dir, peft_adapter, tmp_path_factory):
+    """A base and an adapter, with a key and a template that prints tools."""
+    template = ROOT / ".deps/templates/trl/chat_templates/qwen2_5.jinja"
+    model = with_room(model_dir("plain"), tmp_path_factory.mktemp("roomy") / "model")
+    running = Server(
+        *(model, "--adapter", f"tuned={peft_adapter('plain', 'llm')}"),
+        *("--template", template),
+        key=KEY,
+        environment={"LFT_API_KEY": KEY},
+    )
+    yield running
+    assert running.end()[0] == 0
+
+
+def tool_json():
+    parameters = {"type": "object", "properties": {"place": {"type": "string"}}}
+    return {"type": "function", "function": {"name": "weather", "parameters": parameters}}
+
+
+def test_openai_before_and_after(several):
+    client = several.client
+    assert [model.id for model in client.models.list()] == ["served", "tuned"]
+    assert client.models.retrieve("tuned").id == "tuned"
+    texts = {}
+    for model in ("served", "tuned"):
+        answer = client.chat.completions.create(
+            model=model,
+            messages=TALK,
+            max_tokens=TOKENS,
+            n=2,
+            logprobs=True,
+            top_logprobs=4,
+            tools=[tool_json()],
+        )
+        assert answer.model == model and len(answer.choices) == 2
+        assert all(len(one.top_logprobs) == 4 for one in answer.choices[0].logprobs.content)
+        assert answer.choices[0].message.tool_calls is None
+        texts[model] = answer.choices[0].message.content
+        assert answer.choices[1].message.content == texts[model]  # greedy
+    assert texts["served"] != texts["tuned"]
+    with pytest.raises(openai.NotFoundError) as raised:
+        client.chat.completions.create(model="other", messages=TALK)
+    assert raised.value.code == "model_not_found" and raised.value.param == "model"
+    with pytest.raises(openai.NotFoundError) as raised:
+        client.models.retrieve("other")
+    with pytest.raises(openai.NotFoundError, match="/v1/embeddings"):
+        client.embeddings.create(model="served", input="Hello!")
+    with pytest.raises(openai.NotFoundError, match="/v1/responses"):
+        client.responses.create(model="served", input="Hello!")
+    with pytest.raises(openai.BadRequestError, match="response_format"):
+        client.chat.completions.create(
+            model="served", messages=TALK, response_format={"type": "json_object"}
+        )
+    with pytest.raises(openai.AuthenticationError) as raised:
+        client.with_options(api_key="wrong").models.list()
+    assert raised.value.code == "invalid_api_key"
+
+
+def test_litellm_with_a_key_and_more(several):
+    common = dict(api_base=base(several), api_key=KEY, max_tokens=TOKENS)
+    answer = litellm.completion(
+        model="openai/tuned", messages=TALK, logprobs=True, top_logprobs=2, n=2, **common
+    )
+    want = several.client.chat.completions.create(model="tuned", messages=TALK, max_tokens=TOKENS)
+    assert [one.message.content for one in answer.choices] == [want.choices[0].message.content] * 2
+    assert len(answer.choices[0].logprobs.content[0].top_logprobs) == 2
+    litellm.completion(model="openai/tuned", messages=TALK, tools=[tool_json()], **common)
+    plain = litellm.text_completion(
+        model="text-completion-openai/tuned", prompt="The quick", **common
+    )
+    wanted = several.client.completions.create(model="tuned", prompt="The quick", max_tokens=TOKENS)
+    assert plain.choices[0].text == wanted.choices[0].text
+    with pytest.raises(litellm.AuthenticationError):
+        litellm.completion(model="openai/tuned", messages=TALK, **(common | dict(api_key="wrong")))
+    with pytest.raises(litellm.NotFoundError):
+        litellm.completion(model="openai/other", messages=TALK, **common)
+    with pytest.raises(litellm.ContextWindowExceededError):
+        long = [user("word " * 5000)]
+        litellm.completion(model="openai/tuned", messages=long, **common)
+
+
+@tool
+def weather(place: str) -> str:
+    """The weather of a place."""
+    return place
+
+
+def test_langchain_with_a_key_and_more(several):
+    common = dict(base_url=base(several), api_key=KEY, model="tuned", max_tokens=TOKENS)
+    model = ChatOpenAI(temperature=0, logprobs=True, top_logprobs=3, **common)
+    answer = model.invoke([HumanMessage("Hello!")])
+    scores = answer.response_metadata["logprobs"]["content"]
+    assert len(scores[0]["top_logprobs"]) == 3
+    said = b"".join(bytes(one["bytes"]) for one in scores).decode(errors="replace")
+    assert said == answer.content
+    with_tools = model.bind_tools([weather]).invoke([HumanMessage("Hello!")])
+    more = with_tools.usage_metadata["input_tokens"] - answer.usage_metadata["input_tokens"]
+    assert more > 20 and with_tools.tool_calls == []  # calls are text
+    two = ChatOpenAI(temperature=1.5, n=2, seed=3, **common).generate([[HumanMessage("Hello!")]])
+    assert len(two.generations[0]) == 2
+    text = OpenAI(temperature=0, **common).invoke("The quick")
+    wanted = several.client.completions.create(model="tuned", prompt="The quick", max_tokens=TOKENS)
+    assert text == wanted.choices[0].text
 
 
 def test_lm_eval(server, want):

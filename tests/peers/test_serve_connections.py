@@ -220,7 +220,7 @@ def test_30_mb_of_text_take_little_memory_and_time(server):
             body = json.dumps({"messages": [user(text)]}, ensure_ascii=False).encode()
             status, answer = server.post(body)
             assert (
-                status == 400 and "longer than the model's positions" in answer["error"]["message"]
+                status == 400 and "maximum context length" in answer["error"]["message"]
             )
             assert time.monotonic() - started < 10
     finally:

@@ -107,7 +107,7 @@ def test_neutral_fields_change_nothing(server, name):
 
 
 ASKS_FOR_MORE = dict(
-    n=2,
+    n=65,
     best_of=2,
     min_p=0.1,
     min_tokens=3,
@@ -117,10 +117,11 @@ ASKS_FOR_MORE = dict(
     add_generation_prompt=False,
     continue_final_message=True,
     stop_token_ids=[1],
-    logprobs=True,
+    logprobs=3,
     top_logprobs=3,
     logit_bias={"1": 5},
-    tools=[{"type": "function", "function": {"name": "f"}}],
+    tools=[{"type": "function", "function": {}}],
+    functions=[{"name": "f"}],
     tool_choice="required",
     frequency_penalty=0.5,
     include_stop_str_in_output=True,

@@ -48,6 +48,22 @@ TEST_P(Golden, DecodedTextIsTransformers) {
   }
 }
 
+/// The bytes of single tokens make up the text of all of them.
+TEST_P(Golden, BytesOfTokensAreThoseOfTheText) {
+  const auto tokenizer = Tokenizer::load(golden_dir(GetParam()));
+  for (const Json& row : goldens()["texts"]) {
+    std::vector<int64_t> ids;
+    std::string bytes;
+    for (const Token& token : tokenizer->encode(row.get<std::string>())) {
+      if (tokenizer->is_special(token.id)) continue;
+      ids.push_back(token.id);
+      bytes += tokenizer->bytes_of(token.id, bytes.empty());
+    }
+    EXPECT_EQ(bytes, tokenizer->decode(ids)) << row;
+  }
+  EXPECT_EQ(tokenizer->bytes_of(tokenizer->vocab_size() + 7, false), "");
+}
+
 /// Spans are inside the text, never go backwards, and cover every byte.
 TEST_P(Golden, SpansCoverTheText) {
   const bool drops_spaces =

@@ -66,20 +66,19 @@ std::string strip(const std::string& token, const std::string& content, size_t s
   return std::string(rest);
 }
 
+std::string bytes_of_level(const std::string& token) {
+  std::string bytes;
+  for (size_t i = 0; i < token.size(); i += utf8_length(token, i)) {
+    const int byte = char_to_byte(utf8_decode(token, i));
+    if (byte < 0) return token;  // an added token, copied as it is
+    bytes += char(byte);
+  }
+  return bytes;
+}
+
 std::string from_byte_level(const std::vector<std::string>& tokens) {
   std::string bytes;
-  for (const std::string& token : tokens) {
-    std::string part;
-    for (size_t i = 0; i < token.size(); i += utf8_length(token, i)) {
-      const int byte = char_to_byte(utf8_decode(token, i));
-      if (byte < 0) {  // an added token, copied as it is
-        part = token;
-        break;
-      }
-      part += char(byte);
-    }
-    bytes += part;
-  }
+  for (const std::string& token : tokens) bytes += bytes_of_level(token);
   return to_valid_utf8(bytes);
 }
 
@@ -169,6 +168,32 @@ std::vector<std::string> Decoder::run(const Step& step, std::vector<std::string>
       return tokens;
   }
   return tokens;
+}
+
+std::string Decoder::bytes_of(const std::string& token, bool first) const {
+  std::string text = token;
+  bool is_fused = false, is_byte = false;
+  for (const Step& step : steps_) {
+    size_t made = 0;
+    if (is_byte) break;
+    if (step.kind == Kind::kByteFallback) {
+      const int byte = fallback_byte(text);
+      is_byte = byte >= 0;
+      if (is_byte) text = std::string(1, static_cast<char>(byte));
+    } else if (step.kind == Kind::kByteLevel) {
+      text = bytes_of_level(text);
+    } else if (step.kind == Kind::kFuse) {
+      is_fused = true;
+    } else if (step.kind == Kind::kReplace) {
+      text = replace(step.pattern[0], text, step.content, &made, token.size());
+    } else if (step.kind == Kind::kMetaspace) {
+      text =
+          replace(step.pattern[0], text, first && step.drop_first ? "" : " ", &made, token.size());
+    } else if (!is_fused || first) {  // the end of a fused text is unknown
+      text = strip(text, step.content, step.start, is_fused ? 0 : step.stop);
+    }
+  }
+  return join_with_spaces_ && !first ? " " + text : text;
 }
 
 std::string Decoder::decode(std::vector<std::string> tokens) const {

@@ -16,6 +16,9 @@ class Decoder {
   static Decoder llama(bool strip_first_space);
   /// Returns valid UTF-8.
   std::string decode(std::vector<std::string> tokens) const;
+  /// The bytes that one token adds to a text, which may be a part of a character. `first`: nothing
+  /// is before it. Without a decoder the space before a token belongs to it.
+  std::string bytes_of(const std::string& token, bool first) const;
 
  private:
   enum class Kind { kReplace, kByteFallback, kFuse, kStrip, kByteLevel, kMetaspace };
