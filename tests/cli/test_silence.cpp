@@ -213,7 +213,7 @@ TEST(Estimate, IsPrintedByCheckAndTrain) {
   recipe.train.eval_every_steps = 10;
   recipe.checkpoint.at_step_zero = false;
   const std::string file = run.dir().write("run.yaml", dump_recipe(recipe));
-  const std::string line = "time       about ", parts = " for 100,000 steps, of which ",
+  const std::string line = "time       about ", parts = " for 100,000 steps (estimated), of which ",
                     end = " in 10,000 evaluations";
   const test::Ran check = test::run_lft("check " + file);
   EXPECT_EQ(check.code, 0) << check.err;

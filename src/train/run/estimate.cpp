@@ -18,15 +18,25 @@
 namespace lft::train {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr double kShortPass = 2;  // seconds
-constexpr int64_t kTimedTokens = 5;
-constexpr size_t kTriedRows = 3;  // an answer may end at once
+constexpr int64_t kTimedTokens = 5, kTimedAnswers = 3;
+constexpr double kForwardShare = 0.4;  // of the time of a pass with gradients
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
+class PassTimer {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+  /// The seconds so far, from which it starts again.
+  double lap() {
+    const double taken = seconds();
+    start_ = std::chrono::steady_clock::now();
+    return taken;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
 
 /// Positions of the probe's pass, with padding.
 double probe_positions(const Probe& probe) {
@@ -44,44 +54,42 @@ double time_pass(Run& run, const TrainabilityReport& proof) {
   for (const lora::Trainable& trainable : run.model.trainables) tensors.push_back(trainable.tensor);
   Probe probe = run.probe;
   probe.loss_scale = proof.loss_scale;
-  const Clock::time_point start = Clock::now();
+  const PassTimer timer;
   probe_gradients(run.model.model, tensors, probe);
-  return std::min(proof.pass_s, seconds_since(start));
+  return std::min(proof.pass_s, timer.seconds());
 }
 
-/// Answers one of the probe's rows, up to a few tokens. False if the answer has no second token.
-bool time_answer(Run& run, size_t row, Speed& speed) {
+/// The beginning of an answer to one of the probe's rows; keeps the shorter times.
+void time_answer(Run& run, size_t row, Speed& speed) {
   const data::Sample& sample = run.probe.samples[row];
   const RunData& data = run.inputs.data;
   const data::Sample prompt = infer::question_of(sample, data.train->row(run.probe.indices[row]),
                                                  *data.tokenizer, data.encode);
-  Clock::time_point last = Clock::now();
-  double first = 0, shortest = HUGE_VAL;
-  infer::GenerateOptions options{.max_new_tokens = kTimedTokens};
+  const auto take = [](double& shortest, double taken) {
+    shortest = shortest == 0 ? taken : std::min(shortest, taken);
+  };
+  PassTimer timer;
+  bool begun = false;
+  infer::GenerateOptions options;
+  options.max_new_tokens = kTimedTokens;
   options.on_token = [&](size_t, int64_t) {
-    const double taken = seconds_since(last);
-    last = Clock::now();
-    if (first == 0) {
-      first = taken;
-    } else {
-      shortest = std::min(shortest, taken);
-    }
+    take(begun ? speed.token : speed.first_token, timer.lap());
+    begun = true;
   };
   infer::generate_batch(run.model.model, {prompt}, data.encode, options, run.state.compute);
-  if (first == 0) first = seconds_since(last);  // an end token came first
-  speed.prompt_position = first / static_cast<double>(prompt.input_ids.size());
-  if (!std::isfinite(shortest)) return false;
-  speed.token = shortest;
-  return true;
+  if (!begun) take(speed.first_token, timer.seconds());  // an end token came first
 }
 
+/// Several short answers: the first one is slower, and one may end at once.
 void time_answers(Run& run, Speed& speed) {
-  size_t tried = 0;
-  for (size_t row = 0; row < run.probe.samples.size() && tried < kTriedRows; ++row) {
-    if (run.probe.samples[row].supervised() == 0 || requested_signal() != 0) continue;
-    ++tried;
+  const PassTimer timer;
+  int64_t timed = 0;
+  for (size_t row = 0; row < run.probe.samples.size() && timed < kTimedAnswers; ++row) {
+    if (run.probe.samples[row].supervised() == 0) continue;
+    if (requested_signal() != 0 || (speed.token > 0 && timer.seconds() > kShortPass)) return;
+    ++timed;
     try {
-      if (time_answer(run, row, speed)) return;
+      time_answer(run, row, speed);
     } catch (const Error& error) {  // its prompt leaves no position for an answer
       if (error.kind() != ErrorKind::kInput) throw;
     }
@@ -89,7 +97,7 @@ void time_answers(Run& run, Speed& speed) {
 }
 
 /// Lengths and supervised tokens of the rows.
-struct Rows {
+struct RowSizes {
   std::vector<int64_t> lengths;
   double supervised = 0;  // mean
   double mean() const {
@@ -99,12 +107,12 @@ struct Rows {
   }
 };
 
-Rows rows_of(const Run& run) {
+RowSizes row_sizes(const Run& run) {
   std::vector<data::SampleLength> measured = run.inputs.data.lengths;
   if (measured.empty())
     for (const data::Sample& sample : run.probe.samples)
       measured.push_back(data::sample_length(sample));
-  Rows rows;
+  RowSizes rows;
   for (const data::SampleLength& length : measured) {
     if (length.tokens == 0) continue;  // a bad sample
     rows.lengths.push_back(length.tokens);
@@ -137,7 +145,7 @@ Speed measure_speed(Run& run, const TrainabilityReport& proof) {
   const double positions = probe_positions(run.probe);
   if (!proof.probe_finite || positions == 0 || requested_signal() != 0) return {};
   const Phase phase("estimate of the duration");
-  Speed speed{.step_position = time_pass(run, proof) / positions};
+  Speed speed{.position = time_pass(run, proof) / positions};
   time_answers(run, speed);
   release_free_memory();
   return speed;
@@ -145,7 +153,7 @@ Speed measure_speed(Run& run, const TrainabilityReport& proof) {
 
 Work planned_work(const Run& run) {
   const recipe::Recipe::Train& train = run.inputs.recipe.train;
-  const Rows rows = rows_of(run);
+  const RowSizes rows = row_sizes(run);
   const auto ranks = static_cast<double>(run.inputs.ranks);
   const bool packed = train.max_tokens_per_step > 0;
   const double mean = rows.mean(),
@@ -164,23 +172,28 @@ Work planned_work(const Run& run) {
     const auto held_out = static_cast<double>(run.inputs.data.eval->size()) / ranks;
     work.evaluations = evaluations_of(train, run.inputs.total_steps);
     work.eval_positions = held_out * padded;
-    const bool all = infer::find_metric(train.keep_best.word()).has_value();
-    const double asked = all ? held_out : counts.shown;
-    work.eval_prompts = asked * prompt;
-    work.eval_tokens = (all ? asked / static_cast<double>(train.batch_size) : asked) * trained;
+    const auto batch = static_cast<double>(train.batch_size);
+    work.in_evaluation =
+        infer::find_metric(train.keep_best.word())
+            ? Answers{.positions = held_out * prompt, .tokens = held_out / batch * trained}
+            : Answers{.alone = counts.shown, .tokens = counts.shown * trained};
   }
-  work.answered_prompts = (counts.shown + counts.at_end) * prompt;
-  work.answered_tokens = counts.shown * untrained + counts.at_end / counts.batch * trained;
+  work.around = {.alone = counts.shown,
+                 .positions = counts.at_end * prompt,
+                 .tokens = counts.shown * untrained + counts.at_end / counts.batch * trained};
   return work;
 }
 
 Estimate estimate_time(const Speed& speed, const Work& work) {
-  return {.steps_s = static_cast<double>(work.steps) * work.step_positions * speed.step_position,
+  const double forward = kForwardShare * speed.position;
+  const auto time_of = [&](const Answers& answers) {
+    return answers.alone * speed.first_token + answers.positions * forward +
+           answers.tokens * speed.token;
+  };
+  return {.steps_s = static_cast<double>(work.steps) * work.step_positions * speed.position,
           .evaluations_s = static_cast<double>(work.evaluations) *
-                           ((work.eval_positions + work.eval_prompts) * speed.prompt_position +
-                            work.eval_tokens * speed.token),
-          .answers_s =
-              work.answered_prompts * speed.prompt_position + work.answered_tokens * speed.token};
+                           (work.eval_positions * forward + time_of(work.in_evaluation)),
+          .answers_s = time_of(work.around)};
 }
 
 std::string about(double seconds) {
@@ -202,13 +215,12 @@ std::string describe_estimate(const Estimate& estimate, const Work& work) {
   if (estimate.answers_s >= 1)
     parts.push_back(about(estimate.answers_s) + " in the answers before and after");
   return "time       about " + about(estimate.total()) + " for " + counted(work.steps, "step") +
-         (parts.empty() ? "" : ", of which " + join(parts, " and ")) +
-         ", estimated from one pass and one answer";
+         " (estimated)" + (parts.empty() ? "" : ", of which " + join(parts, " and "));
 }
 
 std::string estimate_line(Run& run, const TrainabilityReport& proof) {
   const Speed speed = measure_speed(run, proof);
-  if (speed.step_position == 0) return "";
+  if (speed.position == 0) return "";
   const Work work = planned_work(run);
   return describe_estimate(estimate_time(speed, work), work);
 }

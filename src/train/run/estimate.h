@@ -8,23 +8,28 @@
 
 namespace lft::train {
 
-/// Seconds for a position of a pass with gradients, for a position of a prompt, and for one more
-/// token of an answer; 0 if unknown.
+/// Seconds for a position of a pass with gradients, until the first token of one answer alone, and
+/// for one more token; 0 if unknown.
 struct Speed {
-  double step_position = 0, prompt_position = 0, token = 0;
+  double position = 0, first_token = 0, token = 0;
 };
 /// From the pass of the trainability check, which is repeated if it took less than two seconds
-/// (the first pass is slower than later ones), and from the beginning of one answer. Changes no
-/// state. Empty after a signal or if the model's output is not finite.
+/// (the first pass is slower than later ones), and from the beginning of an answer or two. Changes
+/// no state. Empty after a signal or if the model's output is not finite.
 Speed measure_speed(Run& run, const TrainabilityReport& proof);
 
-/// What a run computes, in this process. `tokens` are decoded one after the other: those of answers
-/// in one batch count once.
+/// Answers of an evaluation, or before and after training. A batch decodes a token of all its
+/// answers at once.
+struct Answers {
+  double alone = 0;      // answers one by one
+  double positions = 0;  // of the prompts of those in batches
+  double tokens = 0;     // decoded one after the other
+};
+/// What a run computes, in this process.
 struct Work {
   int64_t steps = 0, evaluations = 0;
-  double step_positions = 0;                                     // with padding, in one step
-  double eval_positions = 0, eval_prompts = 0, eval_tokens = 0;  // in one evaluation
-  double answered_prompts = 0, answered_tokens = 0;              // before and after training
+  double step_positions = 0, eval_positions = 0;  // in one, with padding
+  Answers in_evaluation = {}, around = {};        // around: before and after training
 };
 /// Of rows with the lengths of data.train, or of the probe if they are not measured.
 Work planned_work(const Run& run);

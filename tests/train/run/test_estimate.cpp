@@ -21,24 +21,23 @@ TEST(Estimate, ThePaddedLengthIsTheMeanOfTheLongestInABatch) {
 }
 
 TEST(Estimate, IsTheSumOfItsPasses) {
-  const Speed speed{.step_position = 0.01, .prompt_position = 0.004, .token = 0.1};
+  const Speed speed{.position = 0.01, .first_token = 0.5, .token = 0.1};
   const Work work{.steps = 50,
                   .evaluations = 4,
                   .step_positions = 200,
-                  .eval_positions = 1000,
-                  .eval_prompts = 500,
-                  .eval_tokens = 40,
-                  .answered_prompts = 250,
-                  .answered_tokens = 20};
+                  .eval_positions = 500,  // a forward pass takes 0.4 of one with gradients
+                  .in_evaluation = {.alone = 8, .tokens = 40},
+                  .around = {.alone = 2, .positions = 250, .tokens = 10}};
   const Estimate estimate = estimate_time(speed, work);
   EXPECT_DOUBLE_EQ(estimate.steps_s, 100);
-  EXPECT_DOUBLE_EQ(estimate.evaluations_s, 40);
-  EXPECT_DOUBLE_EQ(estimate.answers_s, 3);
-  EXPECT_EQ(describe_estimate(estimate, work),
-            "time       about 2 min for 50 steps, of which 40 s in 4 evaluations and 3 s in the "
-            "answers before and after, estimated from one pass and one answer");
+  EXPECT_DOUBLE_EQ(estimate.evaluations_s, 4 * (2 + 4 + 4));
+  EXPECT_DOUBLE_EQ(estimate.answers_s, 1 + 1 + 1);
+  EXPECT_EQ(
+      describe_estimate(estimate, work),
+      "time       about 2 min for 50 steps (estimated), of which 40 s in 4 evaluations and 3 s in "
+      "the answers before and after");
   EXPECT_EQ(describe_estimate({.steps_s = 4, .evaluations_s = 0.1}, {.steps = 1}),
-            "time       about 4 s for 1 step, estimated from one pass and one answer");
+            "time       about 4 s for 1 step (estimated)");
 }
 
 TEST(Estimate, DurationsAreRounded) {
@@ -74,14 +73,16 @@ TEST(Estimate, CountsStepsEvaluationsAndAnswersOfARecipe) {
   EXPECT_EQ(work.evaluations, 2);
   EXPECT_GT(work.step_positions, 0);
   EXPECT_NEAR(work.eval_positions, 12.0 / 4 * work.step_positions, 1e-6);  // 12 rows, 4 in a step
-  EXPECT_GT(work.eval_tokens, 8);                                          // of the shown answers
-  EXPECT_LT(work.eval_prompts, work.eval_positions);                       // without the answers
+  EXPECT_EQ(work.in_evaluation.alone, 8);
+  EXPECT_EQ(work.in_evaluation.positions, 0);
+  EXPECT_GT(work.in_evaluation.tokens, 8);
   recipe.train.grad_accum = 3;
   EXPECT_NEAR(measured(recipe).work.step_positions, 3 * work.step_positions, 1e-6);
   recipe.train.keep_best = "exact";  // answers all rows, in batches
   const Work metric = measured(recipe).work;
-  EXPECT_NEAR(metric.eval_prompts, 1.5 * work.eval_prompts, 1e-6);
-  EXPECT_NEAR(metric.eval_tokens, 3.0 / 8 * work.eval_tokens, 1e-6);
+  EXPECT_EQ(metric.in_evaluation.alone, 0);
+  EXPECT_LT(metric.in_evaluation.positions, metric.eval_positions);  // without the answers
+  EXPECT_NEAR(metric.in_evaluation.tokens, 3.0 / 8 * work.in_evaluation.tokens, 1e-6);
   recipe.data.eval.clear();
   EXPECT_EQ(measured(recipe).work.evaluations, 0);
   EXPECT_NEAR(measured(recipe, false).work.step_positions, 3 * work.step_positions, 12 * 2);
@@ -96,8 +97,8 @@ TEST(Estimate, ASpeedIsMeasuredAndNothingChanges) {
   const TrainabilityReport proof = check_trainable(run.model.model, run.model.trainables,
                                                    {&run.optimizer}, run.model.excluded, run.probe);
   const Speed speed = measure_speed(run, proof);
-  EXPECT_GT(speed.step_position, 0);
-  EXPECT_GT(speed.prompt_position, 0);
+  EXPECT_GT(speed.position, 0);
+  EXPECT_GT(speed.first_token, 0);
   for (size_t i = 0; i < before.size(); ++i) {
     EXPECT_TRUE(before[i].equal(run.model.trainables[i].tensor));
     EXPECT_FALSE(run.model.trainables[i].tensor.grad().defined());
