@@ -128,11 +128,12 @@ io::Json answer_json(const ReportAnswer& one, const Metrics& metrics) {
   io::Json& evaluations = json["evaluations"];
   if (!one.answered) {
     json["answer"] = evaluations.empty() ? io::Json() : evaluations.back()[1];
-    if (!evaluations.empty()) {
-      json["answered_at"] = evaluations.back()[0];
-      evaluations.erase(evaluations.size() - 1);
-    }
+    if (!evaluations.empty()) json["answered_at"] = evaluations.back()[0];
   }
+  // The last evaluation is shown once.
+  if (!evaluations.empty() && evaluations.back()[1] == json["answer"] &&
+      (!one.answered || evaluations.back()[0] == metrics.last_step()))
+    evaluations.erase(evaluations.size() - 1);
   const io::Json& answer = json["answer"];
   json["right"] =
       answer.is_string() && trimmed(answer.get_ref<const std::string&>()) == trimmed(one.reference);
@@ -192,6 +193,8 @@ void add_run(const RunEnd& end, const Metrics& metrics, io::Json* data) {
   (*data)["facts"].push_back(io::Json::array({"time", time}));
   if (const std::string best = best_figure(metrics, end.figure); !best.empty())
     (*data)["facts"].push_back(io::Json::array({"best figure", best}));
+  if (!end.answered.empty())
+    (*data)["facts"].push_back(io::Json::array({"answered exactly", end.answered}));
   double slowest = kSlowestWrite;
   for (const char* key : {"step_s", "eval_s", "checkpoint_s"}) {
     for (const Point& point : series_of(metrics, key))

@@ -29,9 +29,10 @@ enum class RunState { kRunning, kDone, kStopped, kFailed };
 struct RunEnd {
   RunState state = RunState::kDone;
   int64_t total_steps = 0;
-  int64_t kept_step = -1;   // under train.keep_best, the step whose weights are the result
-  std::string reason = {};  // of a failure; empty: that of the last event "stopped"
-  std::string figure = {};  // of train.keep_best's metric in an event "eval"; empty: eval_loss
+  int64_t kept_step = -1;     // under train.keep_best, the step whose weights are the result
+  std::string reason = {};    // of a failure; empty: that of the last event "stopped"
+  std::string answered = {};  // how many rows were answered exactly; empty: not known
+  std::string figure = {};    // of train.keep_best's metric in an event "eval"; empty: eval_loss
 };
 
 struct Verdict {

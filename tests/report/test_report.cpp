@@ -332,7 +332,7 @@ TEST(Report, ARunHasItsVerdictTimeAndBestFigureOnTop) {
   input.facts = {{"model", "checkpoints/a"}, {"rank", "16"}};
   input.details = {{"run", "0123"}};
   const auto page = [&](RunState state) {
-    input.end = RunEnd{.state = state, .total_steps = 800};
+    input.end = RunEnd{.state = state, .total_steps = 800, .answered = "5 of 6"};
     write_report(scratch.path("r.html"), input);
     return data_of(read_file(scratch.path("r.html")));
   };
@@ -342,6 +342,7 @@ TEST(Report, ARunHasItsVerdictTimeAndBestFigureOnTop) {
   EXPECT_EQ(done["facts"][0], Json::array({"model", "checkpoints/a"}));
   EXPECT_EQ(done["facts"][2], Json::array({"time", "1:08, 0.17 s a step"}));  // 400 x 0.17 s
   EXPECT_EQ(done["facts"][3], Json::array({"best figure", "held-out loss 0.1111 (step 400)"}));
+  EXPECT_EQ(done["facts"][4], Json::array({"answered exactly", "5 of 6"}));
   EXPECT_EQ(done["details"], Json::parse(R"([["run", "0123"]])"));
   const double now =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -395,6 +396,13 @@ TEST(Report, ARowThatIsNotYetAnsweredHasTheAnswerOfTheLastEvaluation) {
   EXPECT_EQ(answered["answered_at"], 20);
   EXPECT_EQ(answered["right"], true);
   EXPECT_EQ(answered["evaluations"], Json::parse(R"([[10, "4"]])"));
+  input.answers[0].answered = true;
+  input.answers[0].answer = "7";
+  const std::string step = R"({"step":20,"loss":1})"
+                           "\n",
+                    eval =
+                        R"({"event":"eval_answers","step":20,"answers":[{"id":"a","answer":"7"}]})";
+  EXPECT_TRUE(row(step + eval)["evaluations"].empty()) << "the same answer at the last step";
 }
 
 TEST(Series, ThinKeepsEndsOrderAndExtremes) {

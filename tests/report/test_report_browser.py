@@ -84,7 +84,7 @@ def test_the_page_starts_with_the_verdict_and_answers_come_before_the_curves(ope
         body.index(part)
         for part in [
             '<span class="state finished" id="state">finished</span>',
-            "Learnt: the held-out loss fell from 2.4 to 0.111.",
+            ", the held-out loss fell from 2.4 to 0.111.",
             "<dt>best figure</dt><dd>held-out loss 0.1111 (step 400)</dd>",
             "✓ match",
             'id="chart-loss"',

@@ -49,7 +49,11 @@ TEST(Verdict, LearntByItsTrainingLossOrItsHeldOutLoss) {
   const Verdict held_out =
       judge(steps(100, falls_and_settles) + evals({{10, 1.5}, {50, 0.41}, {100, 0.4}}));
   EXPECT_EQ(held_out.kind, "learnt");
-  EXPECT_EQ(held_out.sentence, "Learnt: the held-out loss fell from 1.5 to 0.4.");
+  EXPECT_EQ(judge(steps(100, falls_and_settles) + evals({{100, 0.4}})).sentence,
+            "Learnt: the training loss fell from 1.4 to 0.2, the held-out loss is 0.4.");
+  EXPECT_EQ(
+      held_out.sentence,
+      "Learnt: the training loss fell from 1.4 to 0.2, the held-out loss fell from 1.5 to 0.4.");
 }
 
 TEST(Verdict, StillFallingUnlessAHeldOutLossWasLower) {

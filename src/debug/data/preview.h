@@ -27,7 +27,7 @@ struct PreviewImage {
           height =
               0;  // as decoded and rotated; 0 for prepared data, which has only the fitted image
   bool whole_first = false;  // the tile of the whole picture comes before the grid, otherwise after
-  data::PixelImage square;
+  data::PixelImage square = {};
 };
 
 struct Preview {

@@ -165,7 +165,11 @@ function fillText(id, text) {
 for (const [name, value] of data.facts) {
   const card = element(document.getElementById('facts'), 'div', undefined, 'card');
   element(card, 'dt', name);
-  element(card, 'dd', value);
+  const shown = element(card, 'dd');
+  value.split('/').forEach((part, i) => {  // a path is broken after its slashes
+    if (i > 0) shown.append('/', document.createElement('wbr'));
+    shown.append(part);
+  });
 }
 for (const [name, value] of data.details) {
   const row = element(document.querySelector('#details tbody'), 'tr');

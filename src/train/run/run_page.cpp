@@ -137,10 +137,9 @@ bool RunPage::finish(const PageFacts& facts, report::RunState state, bool answer
     if (whole) {
       page.answers = std::move(answers.shown);
       if (answers.asked > 0) {
-        page.facts.emplace_back(
-            "answered exactly",
+        page.end->answered =
             with_commas(answers.right) + " of " + with_commas(answers.asked) + " " + answers.rows +
-                (answers.asked < answers.all ? ", spread over " + with_commas(answers.all) : ""));
+            (answers.asked < answers.all ? ", spread over " + with_commas(answers.all) : "");
       }
     }
   }
