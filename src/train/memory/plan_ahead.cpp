@@ -136,7 +136,8 @@ std::set<std::string> fields_of(const std::string& changes) {
 bool saves(const std::vector<PlannedSetting>& listed, const PlannedSetting& setting) {
   const std::set<std::string> fields = fields_of(setting.changes);
   return std::ranges::all_of(listed, [&](const PlannedSetting& other) {
-    return !std::ranges::includes(fields, fields_of(other.changes)) || setting.peak < (1 - kLeastSaving) * other.peak;
+    return !std::ranges::includes(fields, fields_of(other.changes)) ||
+           setting.peak < (1 - kLeastSaving) * other.peak;
   });
 }
 
