@@ -12,14 +12,11 @@
 #include "src/cli/outputs.h"
 #include "src/data/dataset.h"
 #include "src/data/encode_options.h"
+#include "src/hf/adapter/adapter.h"
+#include "src/hf/model_dir.h"
 #include "src/infer/generate.h"
 #include "src/text/tokenizer.h"
 #include "src/train/machine/precision.h"
-
-namespace lft::hf {
-struct AdapterDir;
-struct ModelDir;
-}  // namespace lft::hf
 
 namespace lft::cli {
 

@@ -24,14 +24,14 @@ double steady_seconds() {
 }
 
 /// A part of the line. If the line is too long, the parts of the highest rank are dropped first.
-struct Part {
+struct BarPart {
   int rank;
   std::string text;
 };
 
-std::vector<Part> parts_of(const ProgressState& state) {
+std::vector<BarPart> parts_of(const ProgressState& state) {
   const StepMetrics& m = state.metrics;
-  std::vector<Part> parts = {
+  std::vector<BarPart> parts = {
       {0, "step " + std::to_string(m.step) + "/" + std::to_string(state.total_steps)}};
   if (state.epoch >= 0) parts.push_back({4, format_number(state.epoch, "epoch %.2f")});
   if (!state.stepped) return parts;
@@ -51,14 +51,14 @@ std::vector<Part> parts_of(const ProgressState& state) {
 
 std::string progress_line(const ProgressState& state) {
   std::vector<std::string> texts;
-  for (const Part& part : parts_of(state)) texts.push_back(part.text);
+  for (const BarPart& part : parts_of(state)) texts.push_back(part.text);
   if (state.elapsed_s >= 0) texts.push_back(duration_text(state.elapsed_s) + " elapsed");
   if (state.eta_s >= 0) texts.push_back("eta " + duration_text(state.eta_s));
   return join(texts, "  ");
 }
 
 std::string progress_bar(const ProgressState& state, int64_t width) {
-  std::vector<Part> parts = parts_of(state);
+  std::vector<BarPart> parts = parts_of(state);
   if (state.elapsed_s >= 0) {
     parts.push_back({3, duration_text(state.elapsed_s) +
                             (state.eta_s >= 0 ? "<" + duration_text(state.eta_s) : "")});
@@ -66,11 +66,11 @@ std::string progress_bar(const ProgressState& state, int64_t width) {
   while (true) {
     std::vector<std::string> texts;
     texts.reserve(parts.size());
-    for (const Part& part : parts) texts.push_back(part.text);
+    for (const BarPart& part : parts) texts.push_back(part.text);
     const std::string line = join(texts, " ");
     if (parts.size() == 1 || static_cast<int64_t>(line.size()) + 4 + kShortestBar <= width)
       return with_bar(line, state.metrics.step, state.total_steps, width);
-    parts.erase(std::ranges::max_element(parts, {}, &Part::rank));
+    parts.erase(std::ranges::max_element(parts, {}, &BarPart::rank));
   }
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "src/data/rows/row_reader.h"
+#include "src/data/rows/row_messages.h"
 
 namespace lft::data {
 

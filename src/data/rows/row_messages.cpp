@@ -1,6 +1,4 @@
-// The messages of a row: LLaVA and ShareGPT (conversations of from/value or role/content), OpenAI
-// (messages of role/content, with reasoning, tools and tool calls), TRL (lists of messages in
-// prompt and completion), and columns (row_columns.h).
+#include "src/data/rows/row_messages.h"
 
 #include <array>
 #include <optional>
@@ -9,7 +7,6 @@
 #include "src/base/errors.h"
 #include "src/base/text.h"
 #include "src/data/rows/row_columns.h"
-#include "src/data/rows/row_reader.h"
 
 namespace lft::data {
 namespace {

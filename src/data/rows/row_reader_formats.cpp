@@ -8,6 +8,7 @@
 #include "src/data/arrow_module/module.h"
 #include "src/data/rows/row_columns.h"
 #include "src/data/rows/row_images.h"
+#include "src/data/rows/row_messages.h"
 #include "src/data/rows/row_reader.h"
 
 namespace lft::data {
