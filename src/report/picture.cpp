@@ -4,7 +4,7 @@
 
 #include "kernels/common/error.h"
 #include "src/io/files.h"
-#include "src/io/image.h"
+#include "src/io/decode/image_decode.h"
 #include "src/io/png_write.h"
 
 namespace lft::report {

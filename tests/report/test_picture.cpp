@@ -1,7 +1,7 @@
 // Pictures in reports: small files as they are, larger ones and other formats scaled.
 #include <gtest/gtest.h>
 
-#include "src/io/image.h"
+#include "src/io/decode/image_decode.h"
 #include "src/io/png_write.h"
 #include "src/report/picture.h"
 

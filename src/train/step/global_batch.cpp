@@ -92,7 +92,7 @@ GlobalBatch gather_global_batch(dist::Ranks& ranks, const data::StepSamples& sam
   GlobalBatch own = global_batch_of(samples), whole;
   if (ranks.alone()) return own;
   own.signal = signal;
-  const std::vector<std::string> texts = ranks.exchange(io::json_text(own));
+  const std::vector<std::string> texts = ranks.exchange(io::json_text(io::Json(own)));
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     auto part = io::Json::parse(texts[rank]).get<GlobalBatch>();
     if (static_cast<int64_t>(rank) == ranks.rank()) whole.first = std::ssize(whole.rows);

@@ -91,7 +91,7 @@ TEST(Estimate, CountsStepsEvaluationsAndAnswersOfARecipe) {
 TEST(Estimate, ASpeedIsMeasuredAndNothingChanges) {
   const TinyRun tiny;
   const Recipe recipe = tiny.recipe("out");
-  Run run = make_run(open_inputs(recipe));
+  train::Run run = make_run(open_inputs(recipe));
   std::vector<at::Tensor> before;
   for (const lora::Trainable& each : run.model.trainables) before.push_back(each.tensor.clone());
   const TrainabilityReport proof = check_trainable(run.model.model, run.model.trainables,
