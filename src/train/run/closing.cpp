@@ -62,8 +62,8 @@ int64_t saved_step(const Run& run) { return run.best.step >= 0 ? run.best.step :
 std::vector<std::string> closing_lines(const Run& run, const Evaluations& evaluations) {
   const recipe::Recipe& recipe = run.inputs.recipe;
   const std::string product = product_of(recipe), folder = shell_word(recipe.output_dir);
-  std::vector<std::string> lines = {
-      labelled(product, recipe.output_dir + "/" + product + " (" + saved_text(run, evaluations) + ")")};
+  std::vector<std::string> lines = {labelled(
+      product, recipe.output_dir + "/" + product + " (" + saved_text(run, evaluations) + ")")};
   if (const std::string better = better_text(run); !better.empty())
     lines.push_back(labelled("", better));
   lines.push_back(labelled("chat", "lft generate " + folder));
