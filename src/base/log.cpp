@@ -8,6 +8,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "src/base/errors.h"
 #include "src/base/terminal.h"
@@ -15,7 +16,7 @@
 namespace lft {
 namespace {
 
-constexpr size_t kMaxLine = 4000;
+constexpr size_t kMaxLine = 4000, kMostWarnings = 1000;
 constexpr char kClearLine[] = "\r\x1b[K";
 
 /// The state of the terminal.
@@ -26,6 +27,15 @@ struct Status {
 };
 Status& status() {
   static Status one;
+  return one;
+}
+
+struct KeptWarnings {
+  std::mutex mutex;
+  std::vector<std::string> texts;
+};
+KeptWarnings& kept_warnings() {
+  static KeptWarnings one;
   return one;
 }
 
@@ -91,6 +101,20 @@ void print_line(const std::string& line) {
 void notice(std::string_view line) { write_line(escape_text(line, kMaxLine)); }
 
 void warning(std::string_view line) {
+  show_warning(line);
+  if (is_quiet()) return;
+  KeptWarnings& kept = kept_warnings();
+  const std::lock_guard lock(kept.mutex);
+  if (kept.texts.size() < kMostWarnings) kept.texts.emplace_back(line);
+}
+
+std::vector<std::string> take_warnings() {
+  KeptWarnings& kept = kept_warnings();
+  const std::lock_guard lock(kept.mutex);
+  return std::exchange(kept.texts, {});
+}
+
+void show_warning(std::string_view line) {
   write_line(coloured("warning:", Colour::kYellow, STDERR_FILENO) + " " +
              escape_text(line, kMaxLine));
 }

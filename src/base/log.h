@@ -3,6 +3,7 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lft {
 
@@ -11,8 +12,12 @@ void print_line(const std::string& line);
 /// Prints one escaped line to stderr, also if several threads write. A closed stderr is not an
 /// error.
 void notice(std::string_view line);
-/// As notice(), with "warning: " in front.
+/// As notice(), with "warning: " in front. The text is kept for take_warnings().
 void warning(std::string_view line);
+/// The same for a warning that the caller records: its text is not kept.
+void show_warning(std::string_view line);
+/// The texts of the warnings since the last call, oldest first; at most 1000 are kept.
+std::vector<std::string> take_warnings();
 /// As warning(), but a line that this process has already printed is dropped.
 void warning_once(const std::string& line);
 

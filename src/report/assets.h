@@ -5,8 +5,9 @@
 namespace lft::report {
 
 struct ReportAssets {
-  std::string_view page;  // HTML with {{title}}, {{chart_js}}, {{report_js}} and {{data}}
-  std::string_view report_js;
+  std::string_view
+      page;  // HTML with {{title}}, {{chart_js}}, {{charts_js}}, {{report_js}}, {{data}}
+  std::string_view charts_js, report_js;
   std::string_view chart_js;  // Chart.js 3, MIT, its licence comment included
 };
 ReportAssets report_assets();

@@ -3,7 +3,6 @@
 #include <string_view>
 
 #include "src/base/base64.h"
-#include "src/io/files.h"
 
 namespace lft::report {
 std::string html_text(const std::string& text) {
@@ -21,17 +20,6 @@ std::string html_text(const std::string& text) {
     }
   }
   return out;
-}
-
-std::string read_image(const std::string& file) {
-  return io::path_exists(file) ? shown_image(io::read_file(file)) : "";
-}
-
-std::string shown_image(std::string bytes) {
-  constexpr size_t kMostBytes = 2u << 20;
-  const bool shown = bytes.starts_with("\x89PNG") || bytes.starts_with("\xff\xd8\xff");
-  if (!shown || bytes.size() > kMostBytes) bytes.clear();
-  return bytes;
 }
 
 std::string image_url(const std::string& image) {

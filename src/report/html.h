@@ -6,10 +6,6 @@ namespace lft::report {
 
 /// Escapes text for element content and for attributes in double quotes.
 std::string html_text(const std::string& text);
-/// The bytes of a PNG or JPEG file of at most 2 MiB, otherwise "".
-std::string read_image(const std::string& file);
-/// `bytes` if they are a PNG or JPEG of at most 2 MiB, otherwise "".
-std::string shown_image(std::string bytes);
 /// PNG or JPEG bytes as a data: URL, otherwise "".
 std::string image_url(const std::string& image);
 

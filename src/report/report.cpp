@@ -1,8 +1,10 @@
 #include "src/report/report.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "kernels/common/error.h"
 #include "src/base/text.h"
@@ -11,6 +13,8 @@
 #include "src/report/assets.h"
 #include "src/report/html.h"
 #include "src/report/layer_map.h"
+#include "src/report/picture.h"
+#include "src/report/read_metrics.h"
 #include "src/report/series.h"
 
 namespace lft::report {
@@ -18,95 +22,12 @@ namespace {
 
 constexpr size_t kMaxRows = 200;        // of failures, and of other events
 constexpr size_t kMaxEvaluations = 50;  // evaluations whose answers are shown for a row
-constexpr size_t kMaxGroups = 8;        // of the optimizer, and sources of the data
+constexpr double kSlowestWrite = 60;    // seconds between two versions of the page
 
-/// The content of metrics.jsonl. After a resume a step may occur twice: the later line is used.
-struct Metrics {
-  std::map<int64_t, io::Json> steps;
-  std::vector<io::Json> events;
-  std::map<std::string, std::map<int64_t, io::Json>> layers =
-      {};                                    // records of every layer's norm, by event and step
-  std::map<int64_t, io::Json> answers = {};  // to the shown rows, by the step of the evaluation
-  int64_t unreadable = 0;
-};
-
-bool is_layer_record(const io::Json& line) {
-  const auto event = line.find("event"), layers = line.find("layers");
-  return event != line.end() &&
-         (*event == "layer_grad_norms" || *event == "layer_activation_norms") &&
-         layers != line.end() && layers->is_object();
-}
-
-bool is_answers(const io::Json& line) {
-  const auto event = line.find("event"), answers = line.find("answers");
-  return event != line.end() && *event == "eval_answers" && answers != line.end() &&
-         answers->is_array();
-}
-
-Metrics read_metrics(const ReportInput& input) {
-  Metrics metrics;
+Metrics metrics_of(const ReportInput& input) {
   const std::string& path = input.metrics_path;
-  if (!path.empty() && !io::path_exists(path)) return metrics;
-  const std::string text = path.empty() ? input.metrics_text : io::read_file(path);
-  for (size_t at = 0, line = 1; at < text.size(); ++line) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    try {
-      io::Json json = io::parse_json(std::string_view(text).substr(at, end - at),
-                                     path + ":" + std::to_string(line));
-      const int64_t step = io::json_int(json, "step", 0, INT64_MAX, path);
-      if (is_answers(json)) {
-        metrics.answers[step] = std::move(json["answers"]);
-      } else if (is_layer_record(json)) {
-        const std::string event = json["event"];
-        metrics.layers[event][step] = std::move(json);
-      } else if (json.contains("event")) {
-        metrics.events.push_back(std::move(json));
-      } else {
-        metrics.steps[step] = std::move(json);
-      }
-    } catch (const Error&) {
-      ++metrics.unreadable;  // a killed run may leave an incomplete line
-    } catch (const io::Json::exception&) {
-      ++metrics.unreadable;
-    }
-    at = end + 1;
-  }
-  return metrics;
-}
-
-Series series_of(const Metrics& metrics, const char* key) {
-  Series series;
-  for (const auto& [step, line] : metrics.steps) {
-    const auto value = line.find(key);
-    const bool number = value != line.end() && value->is_number();
-    series.push_back({static_cast<double>(step), number ? value->get<double>() : std::nan("")});
-  }
-  return series;
-}
-
-/// The numbers of an object in each line, by name: "lrs" has groups with a separate learning rate,
-/// "losses" the sources.
-std::map<std::string, Series> series_by_name(const Metrics& metrics, const char* key) {
-  std::map<std::string, Series> named;
-  for (const auto& [step, line] : metrics.steps) {
-    const auto numbers = line.find(key);
-    if (numbers == line.end() || !numbers->is_object()) continue;
-    for (const auto& [name, value] : numbers->items()) {
-      if (value.is_number() && (named.size() < kMaxGroups || named.contains(name)))
-        named[name].push_back({static_cast<double>(step), value.get<double>()});
-    }
-  }
-  return named;
-}
-
-Series eval_series(const Metrics& metrics) {
-  Series series;
-  for (const io::Json& event : metrics.events) {
-    const auto value = event.find("eval_loss");
-    if (value != event.end() && value->is_number())
-      series.push_back({event["step"].get<double>(), value->get<double>()});
-  }
-  return series;
+  if (path.empty()) return read_metrics(input.metrics_text, path);
+  return io::path_exists(path) ? read_metrics(io::read_file(path), path) : Metrics{};
 }
 
 /// [[step, value], ...]; non-finite values are null.
@@ -118,9 +39,18 @@ io::Json series_json(const Series& series) {
   return out;
 }
 
+/// Shown in the curves at its step.
+bool is_mark(const std::string& event) {
+  static const std::set<std::string> kMarks = {"fp32_recovery",   "step_skipped",
+                                               "stopped",         "norm_warning",
+                                               "eval_not_finite", "nothing_learnt"};
+  return kMarks.contains(event);
+}
+
 bool is_alarm(const std::string& event) {
-  return event == "fp32_recovery" || event == "step_skipped" || event == "stopped" ||
-         event == "norm_warning" || event == "eval_not_finite" || event == "nothing_learnt";
+  static const std::set<std::string> kOthers = {"warning", "images_unseen", "memory_grows",
+                                                "memory_spared", "sample_skipped"};
+  return is_mark(event) || kOthers.contains(event);
 }
 
 /// For an event with sentences in `what` and `next`, no other fields are shown.
@@ -133,21 +63,20 @@ bool is_shown(const io::Json& event, const std::string& key) {
 std::string event_image(const io::Json& event) {
   const auto image = event.find("image");
   return image != event.end() && image->is_string()
-             ? image_url(read_image(image->get<std::string>()))
+             ? image_url(picture_of_file(image->get<std::string>()))
              : "";
 }
 
 /// The rows of the table. Many checkpoints must not displace the recovery, nor the other way round.
 void put_events(const Metrics& metrics, io::Json* data) {
-  io::Json rows = io::Json::array(), alarms = io::Json::array();
-  size_t calm = 0;
+  io::Json rows = io::Json::array(), marks = io::Json::array();
+  size_t calm = 0, alarms = 0;
   for (const io::Json& event : metrics.events) {
     const std::string name =
         event["event"].is_string() ? event["event"].get<std::string>() : event["event"].dump();
     const bool alarm = is_alarm(name);
-    if ((alarm ? alarms.size() : calm) >= kMaxRows) continue;
-    if (alarm) alarms.push_back(event["step"]);
-    if (!alarm) ++calm;
+    if ((alarm ? alarms : calm)++ >= kMaxRows) continue;
+    if (is_mark(name)) marks.push_back(event["step"]);
     io::Json fields = io::Json::array();
     for (const auto& [key, value] : event.items()) {
       if (is_shown(event, key)) fields.push_back(io::Json::array({key, value}));
@@ -160,7 +89,7 @@ void put_events(const Metrics& metrics, io::Json* data) {
   }
   (*data)["hidden_events"] = metrics.events.size() - rows.size();
   (*data)["events"] = std::move(rows);
-  (*data)["alarms"] = std::move(alarms);
+  (*data)["alarms"] = std::move(marks);
 }
 
 /// The image is shown next to the question, so its placeholder is removed from the text.
@@ -185,21 +114,30 @@ io::Json answers_by_step(const Metrics& metrics, const std::string& id) {
   return some;
 }
 
-io::Json answers_json(const std::vector<ReportAnswer>& answers, const Metrics& metrics) {
-  io::Json out = io::Json::array();
-  for (const ReportAnswer& one : answers) {
-    const bool right = trimmed(one.answer) == trimmed(one.reference);
-    out.push_back(
-        {{"id", one.id},
-         {"question", one.image_png.empty() ? one.question : without_image_marks(one.question)},
-         {"reference", one.reference},
-         {"answer", one.answer},
-         {"before", one.before},
-         {"evaluations", answers_by_step(metrics, one.id)},
-         {"right", right},
-         {"image", image_url(one.image_png)}});
+/// The current answer of a row, or that of the last evaluation.
+io::Json answer_json(const ReportAnswer& one, const Metrics& metrics) {
+  const bool has_image = !one.image_png.empty() || !one.note.empty();
+  io::Json json = {{"id", one.id},
+                   {"question", has_image ? without_image_marks(one.question) : one.question},
+                   {"reference", one.reference},
+                   {"answer", one.answer},
+                   {"before", one.before},
+                   {"evaluations", answers_by_step(metrics, one.id)},
+                   {"note", one.note},
+                   {"image", image_url(one.image_png)}};
+  io::Json& evaluations = json["evaluations"];
+  if (!one.answered) {
+    json["answer"] = evaluations.empty() ? io::Json() : evaluations.back()[1];
+    if (!evaluations.empty()) json["answered_at"] = evaluations.back()[0];
   }
-  return out;
+  // The last evaluation is shown once.
+  if (!evaluations.empty() && evaluations.back()[1] == json["answer"] &&
+      (!one.answered || evaluations.back()[0] == metrics.last_step()))
+    evaluations.erase(evaluations.size() - 1);
+  const io::Json& answer = json["answer"];
+  json["right"] =
+      answer.is_string() && trimmed(answer.get_ref<const std::string&>()) == trimmed(one.reference);
+  return json;
 }
 
 std::string under_line(const Metrics& metrics) {
@@ -216,15 +154,64 @@ std::string under_line(const Metrics& metrics) {
   return text;
 }
 
+io::Json facts_json(const ReportFacts& facts) {
+  io::Json json = io::Json::array();
+  for (const auto& [name, value] : facts) json.push_back(io::Json::array({name, value}));
+  return json;
+}
+
+double sum_of(const Metrics& metrics, const char* key) {
+  double sum = 0;
+  for (const Point& point : series_of(metrics, key)) sum += std::isfinite(point.y) ? point.y : 0;
+  return sum;
+}
+
+/// "1:08", "2:03:11".
+std::string time_text(double seconds) {
+  const auto all = static_cast<int64_t>(std::llround(seconds));
+  const auto two = [](int64_t number) { return (number < 10 ? "0" : "") + std::to_string(number); };
+  const std::string end = ":" + two(all % 60);
+  return all < 3600 ? std::to_string(all / 60) + end
+                    : std::to_string(all / 3600) + ":" + two(all / 60 % 60) + end;
+}
+
+/// The facts of a run that are in its metrics.
+void add_run(const RunEnd& end, const Metrics& metrics, io::Json* data) {
+  const Verdict verdict = judge_run(metrics, end);
+  constexpr const char* kStates[] = {"running", "finished", "stopped", "failed"};
+  (*data)["state"] = kStates[static_cast<int>(end.state)];
+  (*data)["verdict"] = {{"kind", verdict.kind}, {"text", verdict.sentence}};
+  (*data)["total_steps"] = std::max(end.total_steps, metrics.last_step());
+  const double steps_s = sum_of(metrics, "step_s"),
+               all = steps_s + sum_of(metrics, "eval_s") + sum_of(metrics, "checkpoint_s");
+  const auto count = static_cast<double>(metrics.steps.size());
+  std::string time = time_text(all);
+  if (count > 0) time += ", " + format_number(steps_s / count, "%.3g s a step");
+  const int64_t left = end.total_steps - metrics.last_step();
+  if (end.state == RunState::kRunning && count > 0 && left > 0)
+    time += ", about " + time_text(static_cast<double>(left) * all / count) + " left";
+  (*data)["facts"].push_back(io::Json::array({"time", time}));
+  if (const std::string best = best_figure(metrics, end.figure); !best.empty())
+    (*data)["facts"].push_back(io::Json::array({"best figure", best}));
+  if (!end.answered.empty())
+    (*data)["facts"].push_back(io::Json::array({"answered exactly", end.answered}));
+  double slowest = kSlowestWrite;
+  for (const char* key : {"step_s", "eval_s", "checkpoint_s"}) {
+    for (const Point& point : series_of(metrics, key))
+      if (point.y > slowest) slowest = point.y;
+  }
+  (*data)["slowest_s"] = slowest;
+}
+
 io::Json page_data(const ReportInput& input, const Metrics& metrics) {
   const Series loss = series_of(metrics, "loss");
-  const Series eval = eval_series(metrics);
-  io::Json data = {{"under", under_line(metrics)},
-                   {"recipe", input.recipe_text},
-                   {"environment", input.environment_json}};
-  data["facts"] = io::Json::array();
-  for (const auto& [name, value] : input.facts)
-    data["facts"].push_back(io::Json::array({name, value}));
+  const Series eval = eval_series(metrics, "eval_loss");
+  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+  io::Json data = {{"under", under_line(metrics)},          {"recipe", input.recipe_text},
+                   {"environment", input.environment_json}, {"state", ""},
+                   {"written", std::floor(now.count())},    {"facts", facts_json(input.facts)},
+                   {"details", facts_json(input.details)}};
+  if (input.end) add_run(*input.end, metrics, &data);
   data["series"] = {{"loss", series_json(thin(loss, kMaxPoints))},
                     {"loss_smooth", series_json(thin(smooth(loss), kMaxPoints))},
                     {"eval_loss", series_json(thin(eval, kMaxPoints))}};
@@ -241,7 +228,9 @@ io::Json page_data(const ReportInput& input, const Metrics& metrics) {
       eval.empty() ? 1 : std::min(1.0, eval.front().x);  // an eval before step 1 is at 0
   data["steps"] = io::Json::array({first, std::max<int64_t>(last, 2)});
   put_events(metrics, &data);
-  data["answers"] = answers_json(input.answers, metrics);
+  data["answers"] = io::Json::array();
+  for (const ReportAnswer& one : input.answers)
+    data["answers"].push_back(answer_json(one, metrics));
   data["answers_of"] = input.answers_of;
   return data;
 }
@@ -280,11 +269,12 @@ std::string fill_page(std::string_view page,
 
 void write_report(const std::string& path, const ReportInput& input) {
   const ReportAssets assets = report_assets();
-  const std::string data = script_json(page_data(input, read_metrics(input)));
+  const std::string data = script_json(page_data(input, metrics_of(input)));
   const std::string title = html_text(input.title.empty() ? "Training report" : input.title);
   io::write_file_atomic(path, fill_page(assets.page, {{"title", title},
                                                       {"data", data},
                                                       {"chart_js", assets.chart_js},
+                                                      {"charts_js", assets.charts_js},
                                                       {"report_js", assets.report_js}}));
 }
 

@@ -1,9 +1,13 @@
-// report.html: one file that works offline (Chart.js inlined): curves of loss, learning rate,
-// gradient norm and throughput, events, sample answers with their images, and norms of every layer
-// over the steps as a colour map.
+// report.html: one file that works offline (Chart.js inlined): what the run is and a verdict,
+// answers with their images, curves of loss, learning rate, gradient norm and throughput, norms of
+// every layer over the steps as a colour map, warnings and incidents, and all other events.
 #pragma once
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "src/report/verdict.h"
 
 namespace lft::report {
 
@@ -11,16 +15,21 @@ struct ReportAnswer {
   std::string id, question, reference, answer;
   std::string image_png;    // raw PNG or JPEG bytes, embedded as a data URL; may be empty
   std::string before = {};  // the answer before training; empty: not known
+  std::string note = {};    // about the images: that there are more, or why none is shown
+  bool answered = true;     // false: `answer` is that of the last event eval_answers
 };
+using ReportFacts = std::vector<std::pair<std::string, std::string>>;
 struct ReportInput {
   std::string title = {}, metrics_path = {}, recipe_text = {}, environment_json = {};
-  std::string metrics_text = {};  // used if metrics_path is empty
-  std::vector<std::pair<std::string, std::string>> facts =
-      {};  // shown at the top: trainable parameters, final loss, ...
+  std::string metrics_text = {};   // used if metrics_path is empty
+  ReportFacts facts = {};          // shown at the top; a run's time and best figure are added
+  std::optional<RunEnd> end = {};  // of a run, for the verdict; none: no verdict
+  ReportFacts details = {};        // shown at the end
   std::vector<ReportAnswer> answers = {};
   std::string answers_of = {};  // which rows they are, for the heading
 };
-/// Reads the metrics and writes the page (atomically). All text is escaped.
+/// Reads the metrics and writes the page (atomically). All text is escaped. The page of a run in
+/// progress contains the time and reloads itself.
 void write_report(const std::string& path, const ReportInput& input);
 
 }  // namespace lft::report

@@ -11,6 +11,7 @@
 
 #include "src/base/log.h"
 #include "src/io/files.h"
+#include "src/report/protobuf.h"
 
 namespace lft::report {
 namespace {
@@ -27,35 +28,16 @@ constexpr std::array<uint32_t, 256> crc_table() {
   return table;
 }
 
-template <class T>
-void put_little_endian(std::string* out, T value) {
-  for (size_t i = 0; i < sizeof(T); ++i) *out += static_cast<char>(value >> (8 * i));
-}
-
-void put_varint(std::string* out, uint64_t value) {
-  for (; value >= 0x80; value >>= 7) *out += static_cast<char>(value | 0x80);
-  *out += static_cast<char>(value);
-}
-
-/// Protobuf wire types.
-enum Wire : uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
-
-void put_key(std::string* out, uint64_t field, Wire wire) { put_varint(out, field << 3 | wire); }
-
-void put_bytes(std::string* out, uint64_t field, std::string_view bytes) {
-  put_key(out, field, kBytes);
-  put_varint(out, bytes.size());
-  *out += bytes;
+/// Seconds since 1970.
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 /// The fields every Event starts with: wall_time = 1, step = 2.
 std::string event_start(int64_t step) {
-  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
   std::string event;
-  put_key(&event, 1, kFixed64);
-  put_little_endian(&event, std::bit_cast<uint64_t>(now.count()));
-  put_key(&event, 2, kVarint);
-  put_varint(&event, static_cast<uint64_t>(step));
+  put_double(&event, 1, unix_time());
+  put_integer(&event, 2, static_cast<uint64_t>(step));
   return event;
 }
 
@@ -98,10 +80,10 @@ std::string tfrecord(std::string_view data) {
     return std::rotr(crc32c(bytes), 15) + 0xa282ead8u;
   };
   std::string record;
-  put_little_endian(&record, static_cast<uint64_t>(data.size()));
-  put_little_endian(&record, masked(record));
+  put_little_endian(&record, data.size(), 8);
+  put_little_endian(&record, masked(record), 4);
   record += data;
-  put_little_endian(&record, masked(data));
+  put_little_endian(&record, masked(data), 4);
   return record;
 }
 
@@ -114,8 +96,7 @@ TensorBoardWriter::TensorBoardWriter(const std::string& dir, int64_t first_step)
   buffer_ = tfrecord(event);
   if (first_step > 1 || newest > 0) {
     std::string start;
-    put_key(&start, 1, kVarint);  // SessionLog.status
-    put_varint(&start, 1);        // START
+    put_integer(&start, 1, 1);  // SessionLog.status = START
     event = event_start(first_step);
     put_bytes(&event, 7, start);  // session_log
     buffer_ += tfrecord(event);
@@ -131,16 +112,30 @@ TensorBoardWriter::~TensorBoardWriter() {
   }
 }
 
-void TensorBoardWriter::scalar(const std::string& tag, int64_t step, double value) {
-  std::string summary_value;
-  put_bytes(&summary_value, 1, tag);
-  put_key(&summary_value, 2, kFixed32);  // simple_value
-  put_little_endian(&summary_value, std::bit_cast<uint32_t>(static_cast<float>(value)));
-  std::string summary;
-  put_bytes(&summary, 1, summary_value);
+void TensorBoardWriter::summary(int64_t step, const std::string& message) {
   std::string event = event_start(step);
-  put_bytes(&event, 5, summary);
+  put_bytes(&event, 5, message);
   buffer_ += tfrecord(event);
+}
+
+void TensorBoardWriter::scalar(const std::string& tag, int64_t step, double value) {
+  std::string summary_value, message;
+  put_bytes(&summary_value, 1, tag);
+  put_float(&summary_value, 2, static_cast<float>(value));  // simple_value
+  put_bytes(&message, 1, summary_value);
+  summary(step, message);
+}
+
+void TensorBoardWriter::hparams(const std::vector<HParam>& params,
+                                const std::vector<std::string>& metrics) {
+  summary(0, hparams_experiment(params, metrics, unix_time()));
+  summary(0, hparams_start(params, unix_time()));
+  flush();
+}
+
+void TensorBoardWriter::hparams_done(bool success) {
+  summary(0, hparams_end(success, unix_time()));
+  flush();
 }
 
 void TensorBoardWriter::flush() {

@@ -1,11 +1,12 @@
-// TensorBoard event files (TFRecord framing with masked CRC32C, hand-encoded Event protobuf),
-// scalars only.
+// TensorBoard event files (TFRecord framing with masked CRC32C, hand-encoded Event protobuf):
+// scalars and hyper-parameters.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "src/io/file_handle.h"
+#include "src/report/hparams.h"
 
 namespace lft::report {
 
@@ -20,10 +21,15 @@ class TensorBoardWriter {
   /// Buffered until the next flush(), which is called once per step, so that a reader sees current
   /// values and a kill loses nothing.
   void scalar(const std::string& tag, int64_t step, double value);
+  /// For the HParams tab: the hyper-parameters, and the tags of the scalars to compare.
+  void hparams(const std::vector<HParam>& params, const std::vector<std::string>& metrics);
+  /// Ends the session of that tab.
+  void hparams_done(bool success);
   void flush();
   void sync();  // flush(), and the file is on the disk
 
  private:
+  void summary(int64_t step, const std::string& message);
   io::FileHandle file_;
   std::string buffer_;
 };

@@ -16,6 +16,7 @@ from cases import CASES, WHOLE_OR_ADAPTER, ROWS, make_recipe
 from tools import event_lines, lft, score, step_lines
 
 DTYPES = dict(bf16=torch.bfloat16, fp16=torch.float16)
+PREFIX = "train_layers/grad_norm/"  # of a parameter's name in TensorBoard
 UNIT = dict(bf16=2.0**-8, fp16=2.0**-11)  # relative error of one rounding
 
 
@@ -91,8 +92,8 @@ def one_step(case, dtype, scale, model_dir, adapter, images, rows, folder):
 def logged_norms(run):
     events = EventAccumulator(str(run / "tensorboard"))
     events.Reload()
-    tags = [tag for tag in events.Tags()["scalars"] if tag.startswith("grad_norm/")]
-    return {tag.removeprefix("grad_norm/"): events.Scalars(tag)[0].value for tag in tags}
+    tags = [tag for tag in events.Tags()["scalars"] if tag.startswith(PREFIX)]
+    return {tag.removeprefix(PREFIX): events.Scalars(tag)[0].value for tag in tags}
 
 
 class AutocastStep:

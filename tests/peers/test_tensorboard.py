@@ -8,6 +8,12 @@ import time
 import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.api_pb2 import STATUS_SUCCESS
+from tensorboard.plugins.hparams.metadata import (
+    parse_experiment_plugin_data,
+    parse_session_end_info_plugin_data,
+    parse_session_start_info_plugin_data,
+)
 
 from cases import CASES, make_recipe
 from tools import BINARY, event_lines, lft, step_lines
@@ -25,13 +31,52 @@ def test_tensorboard_reads_the_events(trained):
     first, *_ = event_lines(run, "layer_activation_norms")
     assert first["step"] == 1 and len(first["layers"]) >= 3
     for layer, value in first["layers"].items():
-        read = events.Scalars(f"activation_rms/{layer}")[0]
+        read = events.Scalars(f"train_layers/activation_rms/{layer}")[0]
         assert (read.step, read.value) == (1, pytest.approx(value, rel=1e-6))
     read = [(event.step, event.value) for event in events.Scalars("eval/loss")]
     assert read == [
         (line["step"], pytest.approx(line["eval_loss"], rel=1e-6))
         for line in event_lines(run, "eval")
     ]
+
+
+def test_the_groups_lead_with_what_is_read_first(trained):
+    """TensorBoard sorts cards by group and name, and splits names at slashes and underscores."""
+    events = EventAccumulator(str(trained("cosine_clip_decay") / "tensorboard"))
+    events.Reload()
+    groups = {tag.split("/")[0] for tag in events.Tags()["scalars"]}
+    ordered = sorted(groups, key=lambda group: group.split("_"))
+    assert ordered == ["eval", "train", "train_details", "train_layers"]
+    first = sorted(tag for tag in events.Tags()["scalars"] if tag.startswith("train/"))
+    assert [tag.split("/")[1] for tag in first] == [
+        "grad_norm",
+        "loss",
+        "lr",
+        "memory_gb",
+        "tokens_per_s",
+    ]
+
+
+def test_hyper_parameters_are_in_the_hparams_tab(trained):
+    run = trained("cosine_clip_decay")
+    recipe = yaml.safe_load((run / "recipe.resolved.yaml").read_text())
+    events = EventAccumulator(str(run / "tensorboard"))
+    events.Reload()
+    content = events.summary_metadata
+    infos = parse_experiment_plugin_data(
+        content["_hparams_/experiment"].plugin_data.content
+    ).hparam_infos
+    start = parse_session_start_info_plugin_data(
+        content["_hparams_/session_start_info"].plugin_data.content
+    ).hparams
+    assert {info.name for info in infos} == set(start)
+    assert start["optim.lr"].number_value == recipe["optim"]["lr"]
+    assert start["lora.rank"].number_value == recipe["lora"]["rank"]
+    assert start["model.path"].string_value == recipe["model"]["path"]
+    end = parse_session_end_info_plugin_data(
+        content["_hparams_/session_end_info"].plugin_data.content
+    )
+    assert end.status == STATUS_SUCCESS
 
 
 def scalars(run, tag):
@@ -72,7 +117,7 @@ def test_a_killed_run_has_each_step_once(model_dir, images, rows_file, tmp_path)
         assert {step: value for step, value in read if step in killed} == killed
     last = step_lines(run)[-1]["step"] // 20 * 20 + 20
     lft("train", path, "--resume", "--set", f"train.max_steps={last}")
-    for tag, key in [("train/loss", "loss"), ("train/step_s", "step_s")]:
+    for tag, key in [("train/loss", "loss"), ("train_details/step_s", "step_s")]:
         want = [(line["step"], pytest.approx(line[key])) for line in step_lines(run)]
         assert [step for step, _ in want] == list(range(1, last + 1))
         assert scalars(run, tag) == want

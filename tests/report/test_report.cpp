@@ -2,6 +2,7 @@
 // files.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -117,6 +118,8 @@ ReportInput sample_input(const std::string& metrics_path) {
                               {"final loss", "0.0812"},
                               {"exact match", "0.94"},
                               {"time", "1:08"}},
+                    .end = RunEnd{.total_steps = 400},
+                    .details = {{"run", "0123456789abcdef"}},
                     .answers = {}};
   const std::string seven(reinterpret_cast<const char*>(kSeven), sizeof kSeven);
   for (int i = 0; i < 6; ++i) {
@@ -320,6 +323,86 @@ TEST(Report, LongRunsStaySmallAndKeepTheRecovery) {
   EXPECT_EQ(data["alarms"], Json::array({20000}));
   EXPECT_EQ(data["events"].size(), 201u);
   EXPECT_EQ(data["hidden_events"], 2800);
+}
+
+TEST(Report, ARunHasItsVerdictTimeAndBestFigureOnTop) {
+  const test::Scratch scratch;
+  write_sample_run(scratch.path("m"));
+  ReportInput input = sample_input(scratch.path("m"));
+  input.facts = {{"model", "checkpoints/a"}, {"rank", "16"}};
+  input.details = {{"run", "0123"}};
+  const auto page = [&](RunState state) {
+    input.end = RunEnd{.state = state, .total_steps = 800, .answered = "5 of 6"};
+    write_report(scratch.path("r.html"), input);
+    return data_of(read_file(scratch.path("r.html")));
+  };
+  const Json done = page(RunState::kDone);
+  EXPECT_EQ(done["state"], "finished");
+  EXPECT_EQ(done["verdict"]["kind"], "learnt");
+  EXPECT_EQ(done["facts"][0], Json::array({"model", "checkpoints/a"}));
+  EXPECT_EQ(done["facts"][2], Json::array({"time", "1:08, 0.17 s a step"}));  // 400 x 0.17 s
+  EXPECT_EQ(done["facts"][3], Json::array({"best figure", "held-out loss 0.1111 (step 400)"}));
+  EXPECT_EQ(done["facts"][4], Json::array({"answered exactly", "5 of 6"}));
+  EXPECT_EQ(done["details"], Json::parse(R"([["run", "0123"]])"));
+  const double now =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  EXPECT_NEAR(done["written"].get<double>(), now, 60);
+  const Json running = page(RunState::kRunning);
+  EXPECT_EQ(running["state"], "running");
+  EXPECT_EQ(running["facts"][2][1], "1:08, 0.17 s a step, about 1:08 left");
+  EXPECT_EQ(running["slowest_s"], 60);
+  EXPECT_EQ(page(RunState::kStopped)["state"], "stopped");
+  EXPECT_EQ(page(RunState::kFailed)["verdict"]["kind"], "failed");
+}
+
+TEST(Report, WarningsAndIncidentsAreAlarmsAndOnlyIncidentsMarkTheCurves) {
+  const test::Scratch scratch;
+  std::string lines;
+  for (const char* event : {"warning", "sample_skipped", "images_unseen", "step_skipped", "eval"})
+    lines += Json({{"event", event}, {"step", 7}, {"text", "t"}}).dump() + "\n";
+  write_report(scratch.path("r.html"), {.title = "t", .metrics_text = lines});
+  const Json data = data_of(read_file(scratch.path("r.html")));
+  std::vector<bool> alarms;
+  for (const Json& event : data["events"]) alarms.push_back(event["alarm"]);
+  EXPECT_EQ(alarms, (std::vector<bool>{true, true, true, true, false}));
+  EXPECT_EQ(data["alarms"], Json::array({7}));
+}
+
+/// During the run a row has the answers of the evaluations so far.
+TEST(Report, ARowThatIsNotYetAnsweredHasTheAnswerOfTheLastEvaluation) {
+  const test::Scratch scratch;
+  ReportInput input;
+  input.answers = {{.id = "a",
+                    .question = "<image>\nWhich?",
+                    .reference = "7",
+                    .answer = {},
+                    .image_png = {},
+                    .before = "1",
+                    .note = "the picture is not shown: too large",
+                    .answered = false}};
+  const auto row = [&](const std::string& metrics) {
+    input.metrics_text = metrics;
+    write_report(scratch.path("r.html"), input);
+    return data_of(read_file(scratch.path("r.html")))["answers"][0];
+  };
+  EXPECT_EQ(row("")["answer"], nullptr);
+  EXPECT_EQ(row("")["right"], false);
+  EXPECT_EQ(row("")["question"], "Which?") << "its placeholder goes without a picture, too";
+  const Json answered =
+      row(R"({"event":"eval_answers","step":10,"answers":[{"id":"a","answer":"4"}]})"
+          "\n"
+          R"({"event":"eval_answers","step":20,"answers":[{"id":"a","answer":" 7"}]})");
+  EXPECT_EQ(answered["answer"], " 7");
+  EXPECT_EQ(answered["answered_at"], 20);
+  EXPECT_EQ(answered["right"], true);
+  EXPECT_EQ(answered["evaluations"], Json::parse(R"([[10, "4"]])"));
+  input.answers[0].answered = true;
+  input.answers[0].answer = "7";
+  const std::string step = R"({"step":20,"loss":1})"
+                           "\n",
+                    eval =
+                        R"({"event":"eval_answers","step":20,"answers":[{"id":"a","answer":"7"}]})";
+  EXPECT_TRUE(row(step + eval)["evaluations"].empty()) << "the same answer at the last step";
 }
 
 TEST(Series, ThinKeepsEndsOrderAndExtremes) {

@@ -11,6 +11,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -73,31 +74,82 @@ def test_layer_maps_are_drawn(opened):
     assert all(int(width) > 300 and int(height) > 200 for _, width, height in maps)
 
 
+def body_of(dom):
+    return dom.split("<main>")[1].split("</main>")[0]
+
+
+def test_the_page_starts_with_the_verdict_and_answers_come_before_the_curves(opened):
+    body = body_of(opened.stdout)
+    places = [
+        body.index(part)
+        for part in [
+            '<span class="state finished" id="state">finished</span>',
+            ", the held-out loss fell from 2.4 to 0.111.",
+            "<dt>best figure</dt><dd>held-out loss 0.1111 (step 400)</dd>",
+            "✓ match",
+            'id="chart-loss"',
+            "<h3>fp32 recovery</h3><span>step 240 of 400</span>",
+            "<summary>9 events</summary>",
+        ]
+    ]
+    assert places == sorted(places)
+    assert "<details open" not in body
+
+
 def test_events_and_answers_are_listed(opened):
-    body = opened.stdout.split("<main>")[1].split("</main>")[0]
-    assert body.count("<tr") == 1 + 11
-    assert (
-        "norm warning" in body
-        and "divergence in progress" in body
-        and "next lower optim.lr" in body
-    )
-    assert "fp32 recovery" in body and "reason non-finite loss in bf16" in body
+    body = body_of(opened.stdout)
+    events = body.split('id="event-list"')[1].split("</details>")[0]
+    assert events.count("<tr") == 1 + 9
+    assert "<h3>norm warning</h3>" in body and "divergence in progress" in body
+    assert "Next: lower optim.lr" in body and "<p>non-finite loss in bf16</p>" in body
     assert body.count("✓ match") == 5 and body.count("✗ differs") == 2
     assert body.count("<img") == 6
 
 
+def test_a_page_of_a_run_in_progress_reloads_and_says_since_when_it_is_old(page, tmp_path):
+    text = page.read_text()
+
+    def shown(written):
+        running = text.replace('"state":"finished"', '"state":"running"')
+        live = re.sub(r'"written":[0-9.e+]+', f'"written":{written}', running)
+        path = tmp_path / "live.html"
+        path.write_text(live)
+        return body_of(chromium(tmp_path / "profile", path, "--dump-dom").stdout)
+
+    fresh = shown(int(time.time()))
+    assert ">in progress</span>" in fresh and "s ago)" in fresh
+    assert "the process may have been killed" not in fresh
+    old = shown(int(time.time()) - 600)
+    assert ">no longer written</span>" in old
+    assert "(10 min ago): since then nothing was written, the process may have been killed" in old
+    assert "location.reload()" in text and "state === 'running'" in text
+
+
 def test_text_stays_text(opened):
-    body = opened.stdout.split("<main>")[1].split("</main>")[0]
+    body = body_of(opened.stdout)
     assert '<h1>quickstart: digits &lt;b&gt;&amp;"&lt;/title&gt;</h1>' in body
     assert "<b>" not in body and "<script" not in body and "onerror=alert(1)>" not in body
     assert "Say </script><!-- <img src=x onerror=alert(1)>" in html.unescape(body)
+
+
+def test_a_narrow_page_does_not_scroll_sideways(page, tmp_path):
+    """A script that the test adds measures the width: the page's policy allows inline scripts."""
+    probe = (
+        "<script>document.title = document.documentElement.scrollWidth + ' of ' + "
+        "document.documentElement.clientWidth</script></body>"
+    )
+    path = tmp_path / "narrow.html"
+    path.write_text(page.read_text().replace("</body>", probe))
+    dom = chromium(tmp_path / "profile", path, "--window-size=500,900", "--dump-dom").stdout
+    widths = re.search(r"<title>(\d+) of (\d+)</title>", dom)
+    assert int(widths[1]) <= int(widths[2])
 
 
 @pytest.mark.parametrize("width", [1280, 640])
 def test_picture_shows_the_curves(page, tmp_path, width):
     image_module = pytest.importorskip("PIL.Image")
     shot = pathlib.Path(os.environ.get("LFT_REPORT_SHOTS", tmp_path)) / f"report-{width}.png"
-    chromium(tmp_path / "profile", page, f"--window-size={width},2600", f"--screenshot={shot}")
+    chromium(tmp_path / "profile", page, f"--window-size={width},3600", f"--screenshot={shot}")
     picture = image_module.open(shot).convert("RGB")
     assert picture.width == width
     colours = {colour: n for n, colour in picture.getcolors(picture.width * picture.height)}

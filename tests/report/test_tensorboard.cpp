@@ -96,6 +96,31 @@ TEST(TensorBoard, AWriterThatGoesOnPurgesWhatWasWrittenOfLaterSteps) {
   EXPECT_EQ(events[1].substr(9), unhex("10ac023a020801"));
 }
 
+// Summaries of tensorboard.plugins.hparams (2.21): experiment, session start and session end.
+TEST(TensorBoard, HyperParametersAreTheSummariesOfItsPlugin) {
+  const std::vector<HParam> both = {{"optim.lr", 0.25}, {"model.path", "a"}};
+  EXPECT_EQ(hparams_experiment(both, {"eval/loss"}, 100.5),
+            unhex("0a650a145f68706172616d735f2f6578706572696d656e7442060801120212004a450a430a076870"
+                  "6172616d7312381236190000000000205940220c0a086f7074696d2e6c722003220e0a0a6d6f6465"
+                  "6c2e7061746820012a0d0a0b12096576616c2f6c6f7373"));
+  EXPECT_EQ(hparams_start({{"optim.lr", 0.25}}, 100.5),
+            unhex("0a570a1c5f68706172616d735f2f73657373696f6e5f73746172745f696e666f42060801120212"
+                  "004a2f0a2d0a0768706172616d7312221a200a150a086f7074696d2e6c72120911000000000000d0"
+                  "3f290000000000205940"));
+  EXPECT_EQ(hparams_end(/*success=*/true, 100.5),
+            unhex("0a400a1a5f68706172616d735f2f73657373696f6e5f656e645f696e666f42060801120212004a"
+                  "1a0a180a0768706172616d73120d220b0801110000000000205940"));
+  const test::Scratch scratch;
+  {
+    TensorBoardWriter writer(scratch.path("tb"));
+    writer.hparams(both, {"eval/loss"});
+    writer.hparams_done(false);
+  }
+  const auto events = records(read_file(only_file(scratch.path("tb"))));
+  ASSERT_EQ(events.size(), 4u);
+  for (size_t i = 1; i < 4; ++i) EXPECT_EQ(events[i].substr(9, 3), unhex("10002a")) << "at step 0";
+}
+
 /// TensorBoard reads files in the order of their names, and a run killed before its first
 /// checkpoint restarts at step 1.
 TEST(TensorBoard, ALaterWriterComesLaterInTheFolderAndPurgesFromStepOne) {

@@ -67,14 +67,19 @@ std::string ids_hash(const std::vector<int64_t>& ids) {
   return sha256(text);
 }
 
-/// Sizes come from the files; prepared data has only the fitted squares.
+/// Sizes come from the files; prepared data has only the fitted squares. SmolVLM and Idefics3,
+/// which mark each tile in the text, put the whole picture last, the LLaVA families put it first.
 std::vector<PreviewImage> make_images(const data::Dataset& dataset, int64_t index,
                                       const data::Row& row, const io::ImageLimits& limits,
-                                      const data::Sample& sample) {
+                                      const data::Sample& sample,
+                                      const std::vector<family::ImagePlan>& plans) {
   std::vector<PreviewImage> images;
   for (size_t i = 0; i < sample.images.size(); ++i) {
-    PreviewImage image{
-        .name = row.images.at(i), .width = 0, .height = 0, .square = sample.images[i]};
+    PreviewImage image{.name = row.images.at(i),
+                       .width = 0,
+                       .height = 0,
+                       .whole_first = plans.at(i).runs.size() == 1,
+                       .square = sample.images[i]};
     if (const std::string bytes = dataset.image_bytes(index, i); !bytes.empty()) {
       const io::RgbImage decoded = io::decode_image(bytes, image.name, limits);
       image.width = decoded.width;
@@ -127,7 +132,7 @@ Preview preview_sample(const data::Dataset& dataset, int64_t index, const recipe
     runs.insert(runs.end(), image.runs.begin(), image.runs.end());
   preview.pieces = make_pieces(text, sample, tokenizer, runs, options.config.image_token);
   preview.ids_sha256 = ids_hash(sample.input_ids);
-  preview.images = make_images(dataset, index, row, options.image_limits, sample);
+  preview.images = make_images(dataset, index, row, options.image_limits, sample, images);
   return preview;
 }
 

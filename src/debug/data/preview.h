@@ -26,7 +26,8 @@ struct PreviewImage {
   int64_t width = 0,
           height =
               0;  // as decoded and rotated; 0 for prepared data, which has only the fitted image
-  data::PixelImage square;
+  bool whole_first = false;  // the tile of the whole picture comes before the grid, otherwise after
+  data::PixelImage square = {};
 };
 
 struct Preview {

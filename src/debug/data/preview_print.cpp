@@ -39,6 +39,8 @@ section.text { grid-template-columns: minmax(0, 1fr); }
 figure { margin: 0 0 12px; }
 img { width: 100%; border-radius: 8px; }
 img.small { image-rendering: pixelated; }
+.tiles { display: grid; gap: 3px; margin-top: 8px; }
+.tiles img { display: block; border-radius: 2px; }
 figcaption { color: var(--dim); font-size: 13px; overflow-wrap: anywhere; }
 pre { margin: 12px 0 0; white-space: pre-wrap; overflow-wrap: anywhere;
   font: 14px/1.6 ui-monospace, "DejaVu Sans Mono", monospace; }
@@ -114,23 +116,37 @@ std::string piece_html(const PreviewPiece& piece) {
   return piece.kind == PreviewPiece::kMark ? "<i>" + text + "</i>" : "<mark>" + text + "</mark>";
 }
 
-std::string figure(const PreviewImage& image, const recipe::Recipe& recipe) {
-  const data::PixelImage& square = image.square;
-  const family::ImageShape& shape = square.shape;
-  const auto plane = static_cast<size_t>(shape.height * shape.width),
-             tiles = static_cast<size_t>(shape.tiles);
-  // Tiles are stacked vertically.
-  io::RgbImage rgb{shape.width, shape.height * shape.tiles, io::Pixels(3 * plane * tiles)};
-  for (size_t tile = 0; tile < tiles; ++tile) {
-    for (size_t c = 0; c < 3; ++c) {
-      for (size_t i = 0; i < plane; ++i)
-        rgb.rgb_hwc[3 * (tile * plane + i) + c] = square.chw[(3 * tile + c) * plane + i];
-    }
+/// One tile as an element of the page.
+std::string tile_html(const data::PixelImage& image, int64_t tile) {
+  const family::ImageShape& shape = image.shape;
+  const auto plane = static_cast<size_t>(shape.height * shape.width);
+  io::RgbImage rgb{shape.width, shape.height, io::Pixels(3 * plane)};
+  for (size_t c = 0; c < 3; ++c) {
+    for (size_t i = 0; i < plane; ++i)
+      rgb.rgb_hwc[3 * i + c] = image.chw[(3 * static_cast<size_t>(tile) + c) * plane + i];
   }
   const char* small = shape.width < 150 ? " class=\"small\"" : "";
-  return std::string("<figure><img alt=\"\"") + small + " src=\"" +
-         report::image_url(io::png_file(rgb)) + "\"><figcaption>" +
-         report::html_text(image_line(image, recipe)) + "</figcaption></figure>\n";
+  return std::string("<img alt=\"\"") + small + " src=\"" + report::image_url(io::png_file(rgb)) +
+         "\">";
+}
+
+/// The whole picture, then its tiles as a grid in the positions that they have in it.
+std::string figure(const PreviewImage& image, const recipe::Recipe& recipe) {
+  const family::ImageShape& shape = image.square.shape;
+  std::string out = "<figure>";
+  const int64_t cells = shape.rows * shape.columns;
+  if (cells + 1 == shape.tiles && cells > 0) {
+    const int64_t first = image.whole_first ? 1 : 0;
+    out += tile_html(image.square, image.whole_first ? 0 : cells);
+    out += "<div class=\"tiles\" style=\"grid-template-columns: repeat(" +
+           std::to_string(shape.columns) + ", 1fr)\">";
+    for (int64_t tile = 0; tile < cells; ++tile) out += tile_html(image.square, first + tile);
+    out += "</div>";
+  } else {
+    for (int64_t tile = 0; tile < shape.tiles; ++tile) out += tile_html(image.square, tile);
+  }
+  return out + "<figcaption>" + report::html_text(image_line(image, recipe)) +
+         "</figcaption></figure>\n";
 }
 
 std::string section(const Preview& preview, const recipe::Recipe& recipe) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,8 +34,9 @@ class RunFiles {
   RunFiles(const recipe::Recipe& recipe, report::ProgressOptions progress, uint64_t metrics_bytes,
            bool writes = true);
 
+  /// `memory_bytes`: the peak so far, for TensorBoard.
   void step(const StepOutcome& outcome, const StepState& state, const StepHashes& hashes,
-            const GroupRates& lrs, const StepTimes& times);
+            const GroupRates& lrs, const StepTimes& times, double memory_bytes = 0);
   void layer_norms(const StepOutcome& outcome, const Optimizer& optimizer, int64_t step);
   void activations(const std::vector<LayerValue>& rms, int64_t step);
   void warn(const std::vector<NormWarning>& warnings, int64_t step);
@@ -43,10 +45,14 @@ class RunFiles {
   /// `figures`: of a metric, by name.
   void eval(int64_t step, double loss, int64_t samples,
             const std::vector<std::pair<std::string, double>>& figures);
-  void event(const std::string& name, int64_t step, const io::Json& fields) {
-    if (metrics_) metrics_->event(name, step, fields);
-  }
-  void note(const std::string& line);  // "warning: ..." is a warning
+  /// The warnings that were printed since the last step or event are written before it.
+  void event(const std::string& name, int64_t step, const io::Json& fields);
+  /// Writes the warnings that were printed since the last step or event.
+  void write_warnings(int64_t step);
+  /// Prints a line about something that is an event. "warning: ..." is a warning.
+  void note(const std::string& line);
+  /// For TensorBoard: the run has ended.
+  void ended(bool success);
   /// The bar of the steps stays in its current state; later output is not a step.
   void steps_done() { progress_.finish(); }
 
@@ -56,9 +62,10 @@ class RunFiles {
   uint64_t size() const { return metrics_ ? metrics_->offset() : 0; }
 
  private:
-  void add_scalars(const report::StepMetrics& line);
+  void add_scalars(const report::StepMetrics& line, double memory_bytes);
 
   std::optional<report::MetricsFile> metrics_;
+  std::set<std::string> warnings_;  // in the file: a resumed run prints some again
   report::Progress progress_;
   std::vector<std::string> sources_;  // names of the sources of data.train, if it is a list
   std::unique_ptr<report::TensorBoardWriter> tensorboard_;

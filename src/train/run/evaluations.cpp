@@ -1,5 +1,6 @@
 #include "src/train/run/evaluations.h"
 
+#include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/infer/metrics.h"
 #include "src/report/progress.h"
@@ -111,7 +112,7 @@ void Evaluations::tell_of_early_stop() {
 
 void Evaluations::go_back_to_best() {
   if (run_.best.step < 0 && run_.best.last_step >= 0)
-    files_.note("warning: no evaluation was finite: what is saved is of the last step");
+    warning("no evaluation was finite: what is saved is of the last step");
   if (run_.best.step < 0 || run_.best.step == run_.state.step) return;
   if (ranks_.first()) take_best(run_);
   share_trainables(ranks_, run_);

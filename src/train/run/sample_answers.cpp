@@ -6,7 +6,7 @@
 #include "src/data/held_out.h"
 #include "src/infer/evaluate.h"
 #include "src/io/files.h"
-#include "src/report/html.h"
+#include "src/report/picture.h"
 
 namespace lft::train {
 namespace {
@@ -67,6 +67,18 @@ std::map<std::string, std::string> read_before(const Run& run) {
   return answers;
 }
 
+/// The first image of a row, and a note if it has more or if it is not shown as it is.
+void add_image(const data::Dataset& rows, int64_t index, report::ReportAnswer& answer) {
+  const int64_t images = rows.images_of(index);
+  if (images == 0) return;
+  report::Picture picture = report::shown_picture(rows.image_bytes(index, 0), answer.id);
+  answer.image_png = std::move(picture.bytes);
+  answer.note = std::move(picture.note);
+  if (images > 1)
+    answer.note = "the first of " + std::to_string(images) + " images" +
+                  (answer.note.empty() ? "" : "; " + answer.note);
+}
+
 /// Positions of the shown rows among the evaluation's rows.
 std::vector<int64_t> shown_places(const data::Dataset& rows) {
   const std::vector<int64_t> asked = spread(rows.size(), kAsked);
@@ -98,9 +110,46 @@ io::Json shown_answers(Run& run, const std::vector<infer::EvalRecord>& records) 
 }
 
 void record_answers_before(Run& run) {
-  io::write_file_atomic(
-      before_path(run),
-      shown_answers(run, {}).dump(2, ' ', false, io::Json::error_handler_t::replace) + "\n");
+  const data::Dataset& rows = rows_of(run);
+  const std::vector<int64_t> places = shown_places(rows);
+  io::Json answers = io::Json::array();
+  for (const infer::EvalRecord& record : ask(run, *data::select_rows(rows, places), 1).records) {
+    if (!record.answered && !record.bad) continue;
+    answers.push_back({{"id", record.id},
+                       {"answer", answer_text(record)},
+                       {"row", places[static_cast<size_t>(record.index)]},
+                       {"question", record.question},
+                       {"reference", record.reference}});
+  }
+  io::write_file_atomic(before_path(run),
+                        answers.dump(2, ' ', false, io::Json::error_handler_t::replace) + "\n");
+}
+
+std::string rows_name(const Run& run) {
+  return run.inputs.data.eval ? "held-out rows" : "rows that it trained on (no data.eval)";
+}
+
+std::vector<report::ReportAnswer> rows_before(const Run& run) {
+  std::vector<report::ReportAnswer> shown;
+  if (!io::path_exists(before_path(run))) return shown;
+  const data::Dataset& rows = rows_of(run);
+  try {
+    for (const io::Json& one : io::read_json_file(before_path(run))) {
+      report::ReportAnswer answer{.id = one.at("id").get<std::string>(),
+                                  .question = one.at("question").get<std::string>(),
+                                  .reference = one.at("reference").get<std::string>(),
+                                  .answer = {},
+                                  .image_png = {},
+                                  .before = one.at("answer").get<std::string>(),
+                                  .answered = false};
+      const auto row = one.at("row").get<int64_t>();
+      if (row >= 0 && row < rows.size() && rows.id(row) == answer.id) add_image(rows, row, answer);
+      shown.push_back(std::move(answer));
+    }
+  } catch (const std::exception&) {
+    shown.clear();  // a damaged file, or one of an older version
+  }
+  return shown;
 }
 
 SampleAnswers sample_answers(Run& run) {
@@ -108,7 +157,7 @@ SampleAnswers sample_answers(Run& run) {
   const std::unique_ptr<data::Dataset> asked = asked_rows(rows);
   SampleAnswers answers;
   answers.all = rows.size();
-  answers.rows = run.inputs.data.eval ? "held-out rows" : "rows that it trained on (no data.eval)";
+  answers.rows = rows_name(run);
   const std::map<std::string, std::string> before = read_before(run);
   const std::vector<int64_t> places = spread(asked->size(), kShown);
   const infer::EvalResult result = ask(run, *asked, kShown);
@@ -126,7 +175,7 @@ SampleAnswers sample_answers(Run& run) {
                                 .before = {}};
     if (const auto found = before.find(record.id); found != before.end())
       answer.before = found->second;
-    answer.image_png = report::shown_image(asked->image_bytes(record.index, 0));
+    add_image(*asked, record.index, answer);
     answers.shown.push_back(std::move(answer));
   }
   return answers;

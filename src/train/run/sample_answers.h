@@ -12,7 +12,7 @@ namespace lft::train {
 
 struct SampleAnswers {
   std::vector<report::ReportAnswer> shown;  // a few, spread over the rows
-  std::string rows;                         // "rows of data.eval", or that they are training rows
+  std::string rows;                         // rows_name()
   int64_t asked = 0, right = 0, all = 0;    // rows answered, answered correctly, in total
   bool stopped = false;                     // interrupted by a signal: rows are missing
 };
@@ -20,6 +20,10 @@ struct SampleAnswers {
 /// Evenly spaced rows of data.eval, or of data.train without one; greedy answers of at most 64
 /// tokens. Writes the answers for the report to output_dir/answers_before.json.
 void record_answers_before(Run& run);
+/// The rows of that file with their images, for a report during the run; empty without the file.
+std::vector<report::ReportAnswer> rows_before(const Run& run);
+/// "held-out rows", or that they are training rows.
+std::string rows_name(const Run& run);
 /// The answers to the same rows after `step` as an event of metrics.jsonl, from which the report
 /// shows those of every evaluation: from `records` if an evaluation has them, else generated now.
 io::Json shown_answers(Run& run, const std::vector<infer::EvalRecord>& records);

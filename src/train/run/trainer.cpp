@@ -31,6 +31,7 @@
 #include "src/train/run/outputs.h"
 #include "src/train/run/rehearsal.h"
 #include "src/train/run/run.h"
+#include "src/train/run/run_page.h"
 #include "src/train/run/sample_answers.h"
 #include "src/train/run/shared_run.h"
 #include "src/train/run/step_options.h"
@@ -70,14 +71,16 @@ class Trainer {
                metrics_bytes, options.ranks->first()),
         saved_(recipe_, /*behind=*/!run.inputs.device.is_cpu()),
         evaluations_(run, ranks_, memory, files_, saved_),
+        page_(run, /*writes=*/options.ranks->first() && options.stop_after_step == 0),
         seen_(run.inputs) {
     options_.gradients_ready = options.gradients_ready;
     options_.passes = graphs_.get();
     options_.ranks = &ranks_;
     if (!ranks_.first()) return;
     io::write_file_atomic(path("recipe.resolved.yaml"), recipe::dump_recipe(recipe_));
-    environment_ = environment_json(run.inputs.device, recipe_.train.deterministic).dump(2) + "\n";
-    io::write_file_atomic(path("environment.json"), environment_);
+    io::write_file_atomic(
+        path("environment.json"),
+        environment_json(run.inputs.device, recipe_.train.deterministic).dump(2) + "\n");
     if (recipe_.data.eval_share > 0 &&
         !(run.state.step > 0 && io::path_exists(path("held_out.jsonl"))))
       io::write_file_atomic(path("held_out.jsonl"), data::row_list(*run.inputs.data.eval));
@@ -90,6 +93,7 @@ class Trainer {
     }
     if (run_.state.step == 0 && ranks_.first()) record_answers_before(run_);
     if (!resumed && recipe_.checkpoint.at_step_zero) save();
+    page_.refresh(facts());
     try {
       return run_to_end();
     } catch (const Error& error) {
@@ -98,8 +102,14 @@ class Trainer {
         save_committed();
         files_.event("stopped", run_.state.step, {{"reason", agreed.what()}});
       }
-      if (!ranks_.first() || dist::group_is_broken()) throw agreed;
+      if (!ranks_.first() || dist::group_is_broken()) {
+        leave_page(agreed.what());
+        throw agreed;
+      }
       end_with(agreed);
+    } catch (const std::exception& error) {
+      leave_page(error.what());
+      throw;
     }
   }
 
@@ -121,11 +131,9 @@ class Trainer {
   }
 
   [[noreturn]] void end_with(const Error& error) {
-    if (error.kind() == ErrorKind::kNumeric) {
-      save_before_non_finite();
-      write_report(/*with_answers=*/false);
-    }
+    if (error.kind() == ErrorKind::kNumeric) save_before_non_finite();
     if (error.kind() == ErrorKind::kInput && run_.state.step > 0) stop_for_data(error);
+    leave_page(error.what());
     throw Error(error);
   }
 
@@ -159,8 +167,7 @@ class Trainer {
     try {
       save_committed();
     } catch (const Error& error) {
-      files_.note("warning: step " + std::to_string(run_.state.step) +
-                  " could not be saved: " + error.what());
+      warning("step " + std::to_string(run_.state.step) + " could not be saved: " + error.what());
     }
   }
 
@@ -208,6 +215,7 @@ class Trainer {
       run_.evaluated.due = has_held_out() && (ends || run_.evaluated.scheduled);
       if (run_.evaluated.due && !ends) evaluate();
       if (step % recipe_.checkpoint.every_steps == 0) save();
+      refresh_page();
     }
     options_.while_device_works = {};
     if (part_done_ && signal() == 0) part_done_(run_.state.step, ahead.next());
@@ -352,7 +360,8 @@ class Trainer {
               const StepTimes& times) {
     run_.last_loss = outcome.loss;
     run_.tokens += outcome.tokens;
-    files_.step(outcome, run_.state, hashes, rates_of(run_.optimizer, outcome.lr_factor), times);
+    files_.step(outcome, run_.state, hashes, rates_of(run_.optimizer, outcome.lr_factor), times,
+                peak_.growth());
     const int64_t every = recipe_.log.layer_grad_norms_every;
     if (every > 0 && run_.state.step % every == 0)
       files_.layer_norms(outcome, run_.optimizer, run_.state.step);
@@ -433,7 +442,7 @@ class Trainer {
   int stop(int signal) {
     if (!ranks_.first()) return stop_exit_code(signal);
     save_outputs(run_);
-    write_report(/*with_answers=*/false);
+    write_page(report::RunState::kStopped, /*answer=*/false);
     notice("stopped by a signal after step " + std::to_string(run_.state.step) +
            "; a checkpoint is saved, --resume continues from it" +
            (run_.evaluated.due ? " and first does the evaluation of this step, which is missing"
@@ -448,7 +457,7 @@ class Trainer {
     drop_passes();
     save_step();
     save_outputs(run_);
-    write_report(/*with_answers=*/false);
+    leave_page(error.what());
     ErrorInfo info = error.info();
     info.next +=
         (info.next.empty() ? "" : "\n") + ("step " + step) +
@@ -478,7 +487,7 @@ class Trainer {
     evaluations_.tell_of_images();
     warn_unmoved();
     save_outputs(run_);
-    if (!write_report(/*with_answers=*/true)) {
+    if (!write_page(report::RunState::kDone, /*answer=*/true)) {
       notice(
           "stopped by a signal while it answered rows: the run is complete and saved, only its "
           "answers are missing from " +
@@ -496,14 +505,33 @@ class Trainer {
       files_.warn("nothing_learnt", *info, run_.state.step);
   }
 
+  PageFacts facts() const {
+    return {.eval_loss = evaluations_.loss(),
+            .figures = evaluations_.figures(),
+            .images = evaluations_.images()};
+  }
+
+  /// Not part of a step's time.
+  void refresh_page() {
+    const StepClock::Span span(clock_, &StepTimes::checkpoint_s);
+    page_.refresh(facts());
+  }
+
   /// False if a signal interrupted the answers; the report then has none.
-  bool write_report(bool with_answers) {
-    return write_run_report(run_, environment_,
-                            {.seconds = seconds_since(start_),
-                             .eval_loss = evaluations_.loss(),
-                             .figures = evaluations_.figures(),
-                             .images = evaluations_.images(),
-                             .with_answers = with_answers});
+  bool write_page(report::RunState state, bool answer) {
+    files_.write_warnings(run_.state.step);
+    if (state == report::RunState::kDone) files_.ended(/*success=*/true);
+    return page_.finish(facts(), state, answer);
+  }
+
+  /// The page of a run that ends with an error, which must not be hidden.
+  void leave_page(const std::string& reason) noexcept {
+    try {
+      files_.write_warnings(run_.state.step);
+      files_.ended(/*success=*/false);
+      page_.finish(facts(), report::RunState::kFailed, /*answer=*/false, reason);
+    } catch (const std::exception&) {  // the run's own error is reported
+    }
   }
 
   /// Frees memory that passes keep from step to step.
@@ -533,9 +561,9 @@ class Trainer {
   RunFiles files_;
   SavedSteps saved_;
   Evaluations evaluations_;
+  RunPage page_;
   ActivationNorms activations_;
   LargestMicroBatch seen_;  // of this process's steps, unless run_.worst is known
-  std::string environment_;
   std::optional<data::StepSamples> last_good_;
   int64_t last_good_step_ = 0, saved_step_ = -1;
   int signal_ = 0;  // agreed on by several processes
@@ -613,6 +641,7 @@ int train_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory,
 }  // namespace
 
 int train(const recipe::Recipe& recipe, const TrainOptions& options) {
+  take_warnings();  // those of an earlier run in this process
   make_deterministic(recipe.train.deterministic);
   RunInputs inputs = open_shared_inputs(recipe, options);
   std::optional<checkpoint::RunLock> lock;  // now if the folder exists; a new one is created only

@@ -205,6 +205,34 @@ TEST_F(PreviewTest, ThePageHoldsThePixelsThatTheModelSees) {
   }
 }
 
+/// Five tiles of one colour each: the whole picture, and a grid of 2 rows and 2 columns.
+TEST_F(PreviewTest, TheWholePictureComesBeforeAGridOfItsTiles) {
+  for (const bool whole_first : {true, false}) {
+    PreviewImage image{.name = "a.png", .width = 9, .height = 9, .whole_first = whole_first};
+    image.square.shape = {.tiles = 5, .height = 2, .width = 2, .rows = 2, .columns = 2};
+    for (uint8_t tile = 0; tile < 5; ++tile)
+      image.square.chw.insert(image.square.chw.end(), 12, tile);
+    Preview one;
+    one.images = {image};
+    const std::string page = preview_page({one}, recipe_);
+    std::vector<int> shown;
+    const std::string start = "data:image/png;base64,";
+    size_t grid = page.find("grid-template-columns: repeat(2, 1fr)"), before = 0;
+    for (size_t at = page.find(start); at != std::string::npos; at = page.find(start, at + 1)) {
+      const std::string bytes =
+          from_base64(page.substr(at + start.size(), page.find('"', at) - at - start.size()));
+      const RgbImage pixels = decode_image(bytes, "tile");
+      EXPECT_EQ(pixels.width, 2);
+      EXPECT_EQ(pixels.height, 2);
+      shown.push_back(pixels.rgb_hwc.at(0));
+      before += at < grid ? 1 : 0;
+    }
+    EXPECT_EQ(shown, (whole_first ? std::vector{0, 1, 2, 3, 4} : std::vector{4, 0, 1, 2, 3}));
+    EXPECT_EQ(before, 1u) << "the whole picture is not part of the grid";
+    EXPECT_TRUE(contains(page, "5 tiles of 2 x 2"));
+  }
+}
+
 TEST_F(PreviewTest, ThePageEscapesAllTextAndLoadsNothing) {
   lines_ = {row("<script>id()</script>", "", "<script>question()</script>&\"",
                 "</pre><img src=x onerror=a()>")
