@@ -51,6 +51,12 @@ family::FamilyDefaults SmolVlmFamily::defaults(const family::ModelConfig&,
   return {.template_name = "smolvlm", .image_fit = "native"};
 }
 
+nlohmann::json SmolVlmFamily::processor_fitted(const family::ModelConfig&,
+                                               const nlohmann::json& file,
+                                               const family::ImageRules& rules) const {
+  return with_longest_edge(file, rules);
+}
+
 std::shared_ptr<const family::ImageProcessor> SmolVlmFamily::image_processor(
     const family::ModelConfig& config, const family::ProcessorFile& file,
     const family::ImageRules& rules, std::vector<std::string>*) const {

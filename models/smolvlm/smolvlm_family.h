@@ -12,6 +12,8 @@ class SmolVlmFamily : public family::Family {
   family::VisionFacts vision(const family::ModelConfig& config) const override;
   family::FamilyDefaults defaults(const family::ModelConfig& config,
                                   const nlohmann::json& processor) const override;
+  nlohmann::json processor_fitted(const family::ModelConfig& config, const nlohmann::json& file,
+                                  const family::ImageRules& rules) const override;
   std::shared_ptr<const family::ImageProcessor> image_processor(
       const family::ModelConfig& config, const family::ProcessorFile& file,
       const family::ImageRules& rules, std::vector<std::string>* notices) const override;

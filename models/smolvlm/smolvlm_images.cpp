@@ -176,21 +176,33 @@ int64_t longest_of(const family::ProcessorFile& file, const char* key, int64_t f
 
 }  // namespace
 
+int64_t longest_edge(int64_t max_pixels) {
+  const auto side = static_cast<int64_t>(std::sqrt(static_cast<double>(max_pixels)));
+  return std::clamp<int64_t>(side, 1, kMostSide);
+}
+
+Json with_longest_edge(const Json& file, const family::ImageRules& rules) {
+  Json fitted = file;
+  if (rules.max_pixels > 0)
+    fitted["size"] = {{"longest_edge", static_cast<uint64_t>(longest_edge(rules.max_pixels))}};
+  return fitted;
+}
+
 std::shared_ptr<const family::ImageProcessor> tile_processor(const SmolVlmFields& fields,
                                                              const family::ProcessorFile& file,
                                                              const family::ImageRules& rules) {
-  if (rules.fit != "native" || rules.min_pixels > 0 || rules.max_pixels > 0) {
+  if (rules.fit != "native" || rules.min_pixels > 0) {
     throw Error(
         ErrorKind::kUsage,
         {.what = rules.fit != "native" ? "unknown image fit"
-                                       : "this family does not support bounds of pixels",
-         .where = rules.fit != "native" ? "data.image_fit" : "data.min_pixels, max_pixels",
+                                       : "this family has no smallest number of pixels",
+         .where = rules.fit != "native" ? "data.image_fit" : "data.min_pixels",
          .found =
-             rules.fit != "native" ? "\"" + rules.fit + "\"" : std::to_string(rules.max_pixels),
-         .expected = rules.fit != "native" ? "native" : "the tiles that the processor's file says",
+             rules.fit != "native" ? "\"" + rules.fit + "\"" : std::to_string(rules.min_pixels),
+         .expected = rules.fit != "native" ? "native" : "0: every image is scaled to one size",
          .next = rules.fit != "native"
                      ? "leave data.image_fit out"
-                     : "set size.longest_edge in a copy of the model's processor file"});
+                     : "leave data.min_pixels out; data.max_pixels sets the size"});
   }
   const int64_t tile = fields.vision.image_size;
   if (const int64_t stated = longest_of(file, "max_image_size", tile); stated != tile) {
@@ -199,8 +211,10 @@ std::shared_ptr<const family::ImageProcessor> tile_processor(const SmolVlmFields
               "vision_config.image_size " + std::to_string(tile),
               "the two files do not belong together; take the processor file of this model");
   }
-  const auto processor = std::make_shared<TileProcessor>(fields, longest_of(file, "size", 4 * tile),
-                                                         file.flag("do_image_splitting", true));
+  const int64_t longest =
+      rules.max_pixels > 0 ? longest_edge(rules.max_pixels) : longest_of(file, "size", 4 * tile);
+  const auto processor =
+      std::make_shared<TileProcessor>(fields, longest, file.flag("do_image_splitting", true));
   processor->mean = file.colour("image_mean", kHalf, false);
   processor->std = file.colour("image_std", kHalf, true);
   file.expect_true({"do_resize", "do_rescale", "do_normalize"});

@@ -35,6 +35,7 @@ SETTINGS = [
     ("min_pixels", "qwen25_gqa", 30 * SIDE, [FAMILY_ROWS[9]]),
     ("max_pixels", "qwen25_gqa", 6 * SIDE, ROWS),
     ("max_pixels", "qwen3_gqa", 6 * 32 * 32, ROWS),
+    ("max_pixels", "smol_tied", 128 * 128, ROWS),
     ("special_tokens_in_text", "qwen25_gqa", "special", [SPECIAL, ROWS[0]]),
     ("alpha", "qwen25_gqa", "white", [FAMILY_ROWS[7]]),
 ]

@@ -107,14 +107,6 @@ std::string python_fit(const std::string& fit) {
   return fit == "pad" ? kPad : fit == "crop" ? kCrop : kNative;
 }
 
-/// The settings as keywords of from_pretrained().
-std::string python_bounds(const family::InputSettings& input) {
-  std::string text;
-  if (input.min_pixels > 0) text += ", min_pixels=" + std::to_string(input.min_pixels);
-  if (input.max_pixels > 0) text += ", max_pixels=" + std::to_string(input.max_pixels);
-  return text;
-}
-
 /// Whether lft treats special tokens in a question as plain text, which transformers cannot do
 /// within a prompt.
 constexpr const char* kPlainQuestion =
@@ -153,7 +145,7 @@ std::string python_use(const AdapterNotes& notes, const family::ModelConfig& con
          "\n\nBASE = " + python_string(notes.base_path) + "\nFOLDER = " + python_string(folder) +
          "\nIMAGE = \"cat.jpg\"\nQUESTION = \"What is this?\"\n\n"
          "processor = AutoProcessor.from_pretrained(BASE" +
-         python_bounds(input) +
+         processor_arguments(config, input) +
          ")\n"
          "model = " +
          class_name + ".from_pretrained(BASE)\n" + loads +

@@ -222,6 +222,7 @@ std::string gguf_image_options(const GgufJob& job) {
   const family::InputSettings& input = job.notes.input;
   if (input.min_pixels <= 0 && input.max_pixels <= 0) return "";
   const io::Json rules = processor_of(job, processor_file(job))->identity();
+  if (!rules.contains("position")) return "";  // mmproj.gguf has the size of images
   const auto side = rules.at("position").get<int64_t>(), position = side * side;
   std::string options;
   if (input.min_pixels > 0)

@@ -2,6 +2,7 @@
 
 #include "kernels/common/error.h"
 #include "models/family/family.h"
+#include "models/smolvlm/smolvlm_images.h"
 #include "src/hf/interop/llava_gguf.h"
 #include "src/hf/interop/qwen_vl_gguf.h"
 #include "src/hf/interop/smolvlm_gguf.h"
@@ -15,6 +16,7 @@ struct InteropRow {
   const char* oldest_transformers = "4.52";
   const char* more_packages = "";
   bool sglang = false;
+  bool longest_edge = false;  // the processor takes the longer side of an image, not its pixels
   /// Why lft does not write a GGUF of the model, as a sentence; empty: no particular reason.
   std::string (*why_no_gguf)(const family::ModelConfig&) = nullptr;
   GgufForm (*gguf)(const family::ModelConfig&) = nullptr;
@@ -34,10 +36,12 @@ const InteropRow kInterop[] = {
     {.model_type = "smolvlm",
      .transformers_class = "SmolVLMForConditionalGeneration",
      .more_packages = " num2words",  // SmolVLMProcessor spells out numbers
+     .longest_edge = true,
      .why_no_gguf = smolvlm_without_gguf,
      .gguf = smolvlm_gguf},
     {.model_type = "idefics3",
      .transformers_class = "Idefics3ForConditionalGeneration",
+     .longest_edge = true,
      .why_no_gguf = smolvlm_without_gguf,
      .gguf = smolvlm_gguf},
     {.model_type = "qwen2_5_vl",
@@ -72,6 +76,19 @@ std::string oldest_transformers(const family::ModelConfig& config) {
 
 std::string more_packages(const family::ModelConfig& config) {
   return row_of(config).more_packages;
+}
+
+std::string processor_arguments(const family::ModelConfig& config,
+                                const family::InputSettings& input) {
+  if (row_of(config).longest_edge) {
+    if (input.max_pixels <= 0) return "";
+    return ", size={\"longest_edge\": " + std::to_string(smolvlm::longest_edge(input.max_pixels)) +
+           "}";
+  }
+  std::string text;
+  if (input.min_pixels > 0) text += ", min_pixels=" + std::to_string(input.min_pixels);
+  if (input.max_pixels > 0) text += ", max_pixels=" + std::to_string(input.max_pixels);
+  return text;
 }
 
 std::string why_not_served(Server server, const family::ModelConfig& config) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "models/family/config.h"
+#include "models/family/input_settings.h"
 #include "src/hf/interop/gguf_form.h"
 
 namespace lft::hf {
@@ -18,6 +19,10 @@ std::string oldest_transformers(const family::ModelConfig& config);
 /// Packages in PyPI that transformers' processor of the family imports beyond torchvision and
 /// Pillow, each after a space.
 std::string more_packages(const family::ModelConfig& config);
+/// The settings' bounds of pixels as further arguments of the processor's from_pretrained(), each
+/// after a comma; empty if there are none.
+std::string processor_arguments(const family::ModelConfig& config,
+                                const family::InputSettings& input);
 /// Why the server does not load the model, as a sentence; empty if it does.
 std::string why_not_served(Server server, const family::ModelConfig& config);
 /// The model as GGUF files. kInternal for a model that why_not_served() refuses.
