@@ -24,7 +24,7 @@ constexpr double kSmallBlocks = 4.9e6;    // and stacks: measured on the CPU, eq
 constexpr double kWorkerBlocks = 0.35e6;  // the same for one of data.workers
 constexpr double kReadingBlocks = 0.01;   // fraction of image memory: the decoders' rows and tables
 // Fraction of the activations lost to gaps between malloc's blocks: measured on the CPU in float32,
-// and with oneDNN's compiled products.
+// and with the kernels that oneDNN caches.
 constexpr double kGaps = 0.04, kGapsAmongProducts = 0.11;
 constexpr double kMklBuffers = 17e6;  // upper bound of the packed float32 operands that MKL caches;
                                       // MKL_DISABLE_FAST_MM=1 saves this much
@@ -385,7 +385,7 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
     add("between blocks", (compiles ? kGapsAmongProducts : kGaps) * activations);
     add("stacks and small blocks",
         kSmallBlocks + kWorkerBlocks * static_cast<double>(settings.recipe.data.workers));
-    add(compiles ? "oneDNN's compiled products" : "MKL's buffers",
+    add(compiles ? "oneDNN's cached kernels" : "MKL's buffers",
         compiles ? static_cast<double>(kCachedProducts * cached_product_bytes())
                  : std::min(kMklBuffers, largest_operand(settings.config, shape)));
   }

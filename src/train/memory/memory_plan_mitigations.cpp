@@ -47,7 +47,7 @@ std::vector<RecipeChange> possible_changes(const RunSettings& settings, bool rea
   }
   for (int64_t workers = recipe.data.workers / 2; reads_much && workers > 0; workers /= 2) {
     changes.push_back({"data.workers=" + std::to_string(workers),
-                       "fewer images are read at a time, which a fast step may wait for",
+                       "fewer images are read ahead; fast steps may wait for them",
                        [workers](recipe::Recipe& r) { r.data.workers = workers; }});
   }
   if (const std::string& smaller = find_rule(recipe.optim.name).in_8_bits; !smaller.empty()) {

@@ -1,11 +1,16 @@
 #include "src/train/memory/plan_ahead.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 
 #include "kernels/common/error.h"
+#include "models/family/input_settings.h"
 #include "src/base/text.h"
 #include "src/hf/model_dir.h"
 #include "src/hf/weights_load.h"
+#include "src/train/inputs/recipe_encoding.h"
 #include "src/train/machine/device.h"
 #include "src/train/machine/precision.h"
 #include "src/train/memory/memory_plan.h"
@@ -14,8 +19,9 @@ namespace lft::train {
 namespace {
 
 constexpr int64_t kManyRows = 1'000'000;  // so that a step is full
-constexpr size_t kTextWidth = 36;
-constexpr double kLeastSaving = 0.01;  // of the peak
+constexpr size_t kTextWidth = 36, kPeakWidth = 10, kCardWidth = 8;
+constexpr int64_t kPhotoWidth = 640, kPhotoHeight = 480;  // of the image in each row
+constexpr double kLeastSaving = 0.01;                     // of the peak
 
 /// A card's memory as reported by the driver, in MiB, and its context's share.
 struct Card {
@@ -35,11 +41,12 @@ at::ScalarType planned_compute(recipe::Choice<recipe::ComputeDtype> asked) {
   return asked == recipe::ComputeDtype::kAuto ? at::kBFloat16 : compute_type(asked.word());
 }
 
-RunSettings settings_on_gpu(const recipe::Recipe& recipe, const hf::ModelDir& dir) {
+RunSettings settings_on(at::Device device, at::ScalarType compute, const recipe::Recipe& recipe,
+                        const hf::ModelDir& dir) {
   RunSettings settings;
   settings.recipe = recipe;
-  settings.device = planned_gpu();
-  settings.precision.compute = planned_compute(recipe.precision.compute);
+  settings.device = device;
+  settings.precision.compute = compute;
   settings.config = dir.config;
   settings.storage = hf::base_storage(recipe.model.base_dtype.word());
   settings.base_dtype = hf::choose_base_dtype(dir, recipe.model.base_dtype.word(),
@@ -52,11 +59,23 @@ RunSettings settings_on_gpu(const recipe::Recipe& recipe, const hf::ModelDir& di
   return settings;
 }
 
-MicroBatchShape full_micro_batch(const recipe::Recipe& recipe, const family::ModelConfig& config,
+/// A photograph as the recipe fits it, without the model's processor file.
+family::ImagePlan image_plan(const recipe::Recipe& asked, const family::ModelConfig& config) {
+  const nlohmann::json nothing = nlohmann::json::object();
+  recipe::Recipe recipe = asked;
+  if (recipe.data.image_fit == recipe::ImageFit::kAuto)
+    recipe.data.image_fit = config.family->defaults(config, nothing).image_fit;
+  std::vector<std::string> notices;
+  return config.family
+      ->image_processor(config, {.json = nothing, .where = "", .folder = ""},
+                        family::image_rules(encode_rules(recipe).settings), &notices)
+      ->plan({.width = kPhotoWidth, .height = kPhotoHeight});
+}
+
+MicroBatchShape full_micro_batch(const recipe::Recipe& recipe, const family::ImagePlan& image,
                                  int64_t tokens) {
   const int64_t budget = recipe.train.max_tokens_per_step;
   MicroBatchShape batch{.samples = {}, .indices = {}, .step = 1, .packed = budget > 0};
-  const family::ImagePlan image = family::reference_image_plan(config);
   data::SampleLength row{.tokens = static_cast<int32_t>(tokens),
                          .supervised = static_cast<int32_t>(tokens - image.positions()),
                          .images = 1};
@@ -105,12 +124,60 @@ std::vector<std::pair<std::string, recipe::Recipe>> variations(const recipe::Rec
   return all;
 }
 
+/// The fields of changes such as "train.batch_size=1 model.base_dtype=nf4".
+std::set<std::string> fields_of(const std::string& changes) {
+  std::set<std::string> fields;
+  std::istringstream words(changes);
+  for (std::string word; words >> word;) fields.insert(word.substr(0, word.find('=')));
+  return fields;
+}
+
+/// Whether a setting needs less than every listed one that changes no other fields than it, by 1%.
+bool saves(const std::vector<PlannedSetting>& listed, const PlannedSetting& setting) {
+  const std::set<std::string> fields = fields_of(setting.changes);
+  return std::ranges::all_of(listed, [&](const PlannedSetting& other) {
+    return !std::ranges::includes(fields, fields_of(other.changes)) ||
+           setting.peak < (1 - kLeastSaving) * other.peak;
+  });
+}
+
+/// A CPU's peaks in the two dtypes that lft computes in there, or in the recipe's.
+std::vector<PlannedSetting> on_a_cpu(const recipe::Recipe& recipe, const hf::ModelDir& dir,
+                                     const family::ImagePlan& image, int64_t tokens) {
+  std::vector<PlannedSetting> plans;
+  for (const at::ScalarType compute : {at::kFloat, at::kBFloat16}) {
+    if (recipe.precision.compute != recipe::ComputeDtype::kAuto &&
+        compute_type(recipe.precision.compute.word()) != compute)
+      continue;
+    const RunSettings settings = settings_on(at::kCPU, compute, recipe, dir);
+    plans.push_back({compute_name(compute),
+                     plan_memory(settings, full_micro_batch(settings.recipe, image, tokens)).peak});
+  }
+  return plans;
+}
+
+/// The words in lines of at most kTextWidth characters, where they fit.
+std::vector<std::string> wrapped(const std::string& text) {
+  std::vector<std::string> lines = {""};
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    std::string& last = lines.back();
+    if (!last.empty() && last.size() + 1 + word.size() >= kTextWidth) {
+      lines.push_back("  " + word);
+    } else {
+      last += (last.empty() ? "" : " ") + word;
+    }
+  }
+  if (lines.back().size() >= kTextWidth) lines.emplace_back();
+  return lines;
+}
+
 }  // namespace
 
 PlanAhead plan_ahead(const recipe::Recipe& recipe, int64_t tokens) {
   const hf::ModelDir dir = hf::ModelDir::shapes_of(recipe.model.path);
-  const int64_t image = family::reference_image_plan(dir.config).positions(),
-                most = dir.config.text.max_positions;
+  const family::ImagePlan photo = image_plan(recipe, dir.config);
+  const int64_t image = photo.positions(), most = dir.config.text.max_positions;
   const bool from_recipe = tokens == 0;
   if (from_recipe) tokens = std::min(recipe.data.max_tokens, most);
   if (tokens <= image || tokens > most) {
@@ -128,34 +195,39 @@ PlanAhead plan_ahead(const recipe::Recipe& recipe, int64_t tokens) {
   PlanAhead plan{.model = dir.path,
                  .rows = "rows of " + std::to_string(tokens) + " tokens, " + std::to_string(image) +
                          " of them an image's",
-                 .settings = {}};
+                 .settings = {},
+                 .cpu = on_a_cpu(recipe, dir, photo, tokens)};
   for (const auto& [changes, changed] : variations(recipe)) {
-    const RunSettings settings = settings_on_gpu(changed, dir);
-    const MicroBatchShape batch = full_micro_batch(settings.recipe, dir.config, tokens);
-    const double peak = plan_memory(settings, batch).peak;
-    if (plan.settings.empty() || peak < (1 - kLeastSaving) * plan.settings.front().peak)
-      plan.settings.push_back({changes, peak});
+    const RunSettings settings =
+        settings_on(planned_gpu(), planned_compute(recipe.precision.compute), changed, dir);
+    const MicroBatchShape batch = full_micro_batch(settings.recipe, photo, tokens);
+    const PlannedSetting setting{changes, plan_memory(settings, batch).peak};
+    if (saves(plan.settings, setting)) plan.settings.push_back(setting);
   }
   return plan;
 }
 
 std::vector<std::string> plan_ahead_lines(const PlanAhead& plan) {
-  std::string head = filled_to("memory on one GPU, by setting", kTextWidth) + filled_to("peak", 10);
-  for (const Card& card : kCards) head += filled_to(card.name, 8);
+  std::string head =
+      filled_to("memory on one GPU, by setting", kTextWidth) + filled_to("peak", kPeakWidth);
+  for (const Card& card : kCards) head += filled_to(card.name, kCardWidth);
   std::vector<std::string> lines = {plan.model + ", " + plan.rows, head};
   for (const PlannedSetting& setting : plan.settings) {
-    std::string text = setting.changes.empty() ? "the recipe as it is" : setting.changes;
-    if (text.size() >= kTextWidth) {
-      lines.push_back(text);
-      text.clear();
-    }
-    std::string line = filled_to(text, kTextWidth) + filled_to(format_bytes(setting.peak), 10);
-    for (const Card& card : kCards) line += filled_to(fit(setting.peak, card), 8);
+    const std::vector<std::string> texts =
+        wrapped(setting.changes.empty() ? "the recipe as it is" : setting.changes);
+    lines.insert(lines.end(), texts.begin(), texts.end() - 1);
+    std::string line =
+        filled_to(texts.back(), kTextWidth) + filled_to(format_bytes(setting.peak), kPeakWidth);
+    for (const Card& card : kCards) line += filled_to(fit(setting.peak, card), kCardWidth);
     lines.push_back(line.substr(0, line.find_last_not_of(' ') + 1));
   }
-  lines.emplace_back("tight: above 94% of the card; -: does not fit");
-  lines.emplace_back(
-      "counted from shapes for the longest rows; lft check counts those of the data");
+  std::vector<std::string> cpu;
+  for (const PlannedSetting& setting : plan.cpu)
+    cpu.push_back(format_bytes(setting.peak) + " in " + setting.changes);
+  if (!cpu.empty()) lines.push_back("on a CPU, the recipe as it is: " + join(cpu));
+  lines.push_back("tight: above 94% of the card, -: does not fit. Each row has one image of " +
+                  std::to_string(kPhotoWidth) + " x " + std::to_string(kPhotoHeight) + ".");
+  lines.push_back("Estimated from shapes for the longest rows; lft check uses your data.");
   return lines;
 }
 

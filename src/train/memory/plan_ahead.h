@@ -15,6 +15,7 @@ struct PlannedSetting {
 struct PlanAhead {
   std::string model, rows;               // descriptions of the model and rows
   std::vector<PlannedSetting> settings;  // the recipe first, then those that save at least 1%
+  std::vector<PlannedSetting> cpu = {};  // the recipe on a CPU; `changes` is the compute dtype
 };
 
 /// For rows of `tokens` positions (0: data.max_tokens, at most the model's), each with an image. A

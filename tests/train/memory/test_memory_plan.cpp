@@ -59,7 +59,7 @@ class MemoryPlanTest : public ::testing::Test {
     const MemoryPlan plan =
         plan_memory(inputs, worst_micro_batch(inputs, sample_lengths(inputs.data)));
     const std::set<std::string> beside = {"samples read ahead",      kImagesRead,
-                                          "stacks and small blocks", "oneDNN's compiled products",
+                                          "stacks and small blocks", "oneDNN's cached kernels",
                                           "MKL's buffers",           "between blocks"};
     double sum = 0, tensors = 0;
     for (const MemoryPart& part : plan.parts) {

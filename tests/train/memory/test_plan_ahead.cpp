@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <sstream>
 
 #include "src/base/text.h"
 #include "src/hf/known_models.h"
 #include "src/hf/model_dir.h"
+#include "src/recipe/shipped.h"
 #include "src/train/memory/plan_ahead.h"
 #include "support/expect_error.h"
 #include "support/llava.h"
@@ -40,7 +43,25 @@ TEST(PlanAhead, KnownModelsHaveTheParametersOfThePublishedOnes) {
   };
   EXPECT_EQ(count("llava-hf/llava-1.5-7b-hf"), llava(6'738'415'616, 4096));
   EXPECT_EQ(count("checkpoints/llava-1.5-13b-hf/"), llava(13'015'864'320, 5120));
-  EXPECT_EQ(hf::known_models().size(), 2u);
+  // The numbers of parameters that the hub states for these checkpoints.
+  const std::map<std::string, int64_t> published = {
+      {"llava-v1.6-mistral-7b-hf", 7'566'747'648},
+      {"llava-onevision-qwen2-7b-ov-hf", 8'030'348'832},
+      {"Qwen2.5-VL-3B-Instruct", 3'754'622'976},
+      {"Qwen2.5-VL-7B-Instruct", 8'292'166'656},
+      {"Qwen2.5-VL-32B-Instruct", 33'452'718'336},
+      {"Qwen2.5-VL-72B-Instruct", 73'410'777'344},
+      {"Qwen3-VL-2B-Instruct", 2'127'532'032},
+      {"Qwen3-VL-4B-Instruct", 4'437'815'808},
+      {"Qwen3-VL-8B-Instruct", 8'767'123'696},
+      {"SmolVLM-256M-Instruct", 256'484'928},
+      {"SmolVLM-500M-Instruct", 507'482'304},
+      {"SmolVLM-Instruct", 2'246'272'880},
+      {"gemma-3-4b-it", 4'300'079'472},
+      {"gemma-3-12b-it", 12'187'325'040},
+      {"gemma-3-27b-it", 27'432'406'640}};
+  for (const auto& [name, parameters] : published)
+    EXPECT_EQ(count("checkpoints/" + name), parameters) << name;
   EXPECT_LFT_ERROR(ErrorKind::kInput, "llava-hf/llava-1.5-7b-hf", hf::ModelDir::shapes_of("none"));
 }
 
@@ -82,6 +103,89 @@ TEST(PlanAhead, TheRecipesFitTheirCards) {
     const PlanAhead plan = plan_ahead(recipe, 0);
     EXPECT_LT(plan.settings.front().peak, gibibytes * (1 << 30)) << name;
   }
+}
+
+/// `settings` of a plan, of which every one saves memory over those that change fewer fields.
+TEST(PlanAhead, ASettingThatSavesNothingIsNotListed) {
+  const Recipe recipe = read_recipe(LFT_SOURCE_DIR "/recipes/llava-lora-24gb.yaml");
+  for (const int64_t tokens : {800, 2048}) {
+    const PlanAhead plan = plan_ahead(recipe, tokens);
+    for (size_t i = 1; i < plan.settings.size(); ++i)
+      EXPECT_LT(plan.settings[i].peak, plan.settings[0].peak) << plan.settings[i].changes;
+  }
+}
+
+/// The smaller size of images of SmolVLM.
+TEST(PlanAhead, TheRecipesImageSizeIsPlanned) {
+  Recipe recipe = read_recipe(LFT_SOURCE_DIR "/recipes/smolvlm-cpu.yaml");
+  const PlanAhead one_tile = plan_ahead(recipe, 0);
+  EXPECT_NE(one_tile.rows.find(" 64 of them an image's"), std::string::npos) << one_tile.rows;
+  recipe.data.max_pixels = 1 << 20;
+  EXPECT_NE(plan_ahead(recipe, 0).rows.find(" 320 of them"), std::string::npos);
+  ASSERT_EQ(one_tile.cpu.size(), 2u);
+  EXPECT_EQ(one_tile.cpu[0].changes, "fp32");
+  EXPECT_EQ(one_tile.cpu[1].changes, "bf16");
+  EXPECT_GT(one_tile.cpu[0].peak, 4. * 256'484'928);
+  EXPECT_LT(one_tile.cpu[1].peak, one_tile.cpu[0].peak);
+}
+
+/// "about 1.6 GB" of a text, in bytes.
+double bytes_in(const std::string& text) {
+  std::istringstream words(text);
+  double number = 0;
+  std::string unit;
+  words >> number >> unit;
+  return number * (unit == "GB" ? 1e9 : unit == "MB" ? 1e6 : 0);
+}
+
+/// The comment of each recipe states the figure of the command, on a CPU to 5%, since it depends on
+/// the processor.
+TEST(PlanAhead, EachRecipeStatesItsMemory) {
+  for (const std::string& name : shipped_names()) {
+    const std::string file = LFT_SOURCE_DIR "/recipes/" + name + ".yaml", text = test::slurp(file),
+                      mark = "# Memory by lft check --plan: ";
+    Recipe recipe = read_recipe(file);
+    if (name == "quickstart-base")  // its script makes the folder
+      recipe.model.path = LFT_SOURCE_DIR "/recipes/quickstart/model";
+    const PlanAhead plan = plan_ahead(recipe, 0);
+    const std::string line = text.substr(text.find(mark) + mark.size(), 60);
+    ASSERT_NE(text.find(mark), std::string::npos) << name;
+    if (name.starts_with("quickstart") || name == "smolvlm-cpu") {
+      EXPECT_NEAR(bytes_in(line), plan.cpu.front().peak, 0.05 * plan.cpu.front().peak)
+          << name << ": " << format_bytes(plan.cpu.front().peak);
+    } else {
+      EXPECT_EQ(line.substr(0, line.find(" on a GPU")), format_bytes(plan.settings[0].peak))
+          << name;
+    }
+  }
+}
+
+/// "| `Qwen/Qwen2.5-VL-3B-Instruct` | 3.8B | `qwen-vl-lora` | 14.9 GB | 8.1 GB |"
+TEST(PlanAhead, TheTableOfTheReadmeIsTheCommands) {
+  const std::vector<std::string> known = hf::known_models();
+  std::istringstream page(test::slurp(LFT_SOURCE_DIR "/README.md"));
+  size_t rows = 0;
+  for (std::string line; std::getline(page, line);) {
+    std::vector<std::string> cells;
+    std::istringstream parts(line);
+    for (std::string cell; std::getline(parts, cell, '|');) {
+      std::erase_if(cell, [](char c) { return c == '`'; });
+      cells.emplace_back(trimmed(cell));
+    }
+    if (cells.size() < 6 || std::ranges::find(known, cells[1]) == known.end()) continue;
+    ++rows;
+    Recipe recipe = read_recipe(LFT_SOURCE_DIR "/recipes/" + cells[3] + ".yaml");
+    recipe.model.path = cells[1];
+    EXPECT_EQ(format_bytes(plan_ahead(recipe, 0).settings[0].peak), cells[4]) << line;
+    recipe.model.base_dtype = BaseDtype::kNf4;
+    EXPECT_EQ(format_bytes(plan_ahead(recipe, 0).settings[0].peak), cells[5]) << line;
+    const family::ModelConfig config = hf::ModelDir::shapes_of(cells[1]).config;
+    double parameters = 0;
+    for (const family::TensorSpec& spec : test::tensors_of(config))
+      parameters += static_cast<double>(c10::multiply_integers(spec.shape));
+    EXPECT_EQ(format_number(parameters / 1e9, "%.1fB"), cells[2]) << line;
+  }
+  EXPECT_GE(rows, 15u);
 }
 
 TEST(PlanAhead, ConfigAloneIsEnoughAndEverySettingReadsBack) {
