@@ -8,6 +8,7 @@
 #include "src/base/text.h"
 #include "src/train/inputs/output_dir.h"
 #include "src/train/inputs/preflight.h"
+#include "src/train/inputs/template_check.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
 #include "src/train/machine/peak_memory.h"
@@ -84,7 +85,9 @@ int check(const recipe::Recipe& recipe) {
   check_learning_rates(inputs);
   for (const std::string& line : check_samples(inputs)) notice(line);
   check_held_out(inputs);
-  for (const std::string& line : {judge_global_batch(inputs), judge_steps(inputs)})
+  for (const std::string& line :
+       {judge_template(recipe, inputs.data.encode, *inputs.data.tokenizer),
+        judge_global_batch(inputs), judge_steps(inputs)})
     if (!line.empty()) warning(line);
   for (const std::string& line : check_images(inputs, kImageSeconds)) notice(line);
   if (const int signal = requested_signal(); signal != 0) return stop_exit_code(signal);

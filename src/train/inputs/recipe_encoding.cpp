@@ -9,6 +9,7 @@
 #include "src/hf/adapter/model_files.h"
 #include "src/hf/model_dir.h"
 #include "src/text/chat/template_files.h"
+#include "src/train/inputs/template_check.h"
 
 namespace lft::train {
 
@@ -96,6 +97,9 @@ RecipeEncoding recipe_encoding(const recipe::Recipe& asked) {
                                           encode_rules(recipe), &remark);
   apply_data_rules(recipe, encoding.options);
   if (!remark.empty()) notice(remark);
+  if (const std::string line = judge_template(asked, encoding.options, *encoding.tokenizer);
+      !line.empty())
+    warning(line);
   return encoding;
 }
 

@@ -18,6 +18,7 @@
 #include "src/runs/halving.h"
 #include "src/train/inputs/output_dir.h"
 #include "src/train/inputs/preflight.h"
+#include "src/train/inputs/template_check.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
 #include "src/train/machine/peak_memory.h"
@@ -198,8 +199,8 @@ class Trainer {
     const double predicted =
         plan_memory(run_.inputs, run_.worst ? *run_.worst : largest_seen()).peak;
     files_.event("memory", run_.state.step, {{"peak_bytes", peak}, {"predicted_bytes", predicted}});
-    files_.note("memory: " + format_bytes(peak) + " at most for model and steps, " +
-                format_bytes(predicted) + " predicted");
+    files_.note("peak memory: " + format_bytes(peak) + " (predicted: " + format_bytes(predicted) +
+                ")");
   }
 
   void loop() {
@@ -664,7 +665,9 @@ int train(const recipe::Recipe& recipe, const TrainOptions& options) {
   const Restart restart = options.resume ? find_restart(inputs, *options.ranks) : Restart{};
   for (const std::string& line : inputs.notices) notice(line);
   check_learning_rates(inputs);
-  for (const std::string& line : {judge_global_batch(inputs), judge_steps(inputs)})
+  for (const std::string& line :
+       {judge_template(recipe, inputs.data.encode, *inputs.data.tokenizer),
+        judge_global_batch(inputs), judge_steps(inputs)})
     if (!line.empty()) warning(line);
   if (recipe.train.worst_first) {  // lengths are measured for it in any case
     for (const std::string& line : check_samples(inputs)) notice(line);
