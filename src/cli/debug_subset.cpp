@@ -15,7 +15,10 @@ void add_debug_subset(Command& debug) {
   Command command = debug.subcommand(
       "subset",
       "train on the first rows only, with output in debug-subset-N in the recipe's output_dir");
-  command.option("recipe", options->path, "the recipe, a YAML file").required();
+  command
+      .option("recipe", options->path,
+              "the recipe: a YAML file, or the name of a bundled one (lft recipe ls)")
+      .required();
   command.option("-n,--rows", options->rows, "number of rows").range(1, 1000000000).show_default();
   add_set_option(command, *options);
   command.footer(

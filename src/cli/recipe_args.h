@@ -20,7 +20,8 @@ struct RecipeArgs {
 
 /// Registers the recipe, which is required, then --set; returns --set.
 Option add_recipe_args(Command& command, RecipeArgs& args,
-                       const std::string& help = "the recipe, a YAML file");
+                       const std::string& help =
+                           "the recipe: a YAML file, or the name of a bundled one (lft recipe ls)");
 /// Registers --set alone.
 Option add_set_option(Command& command, RecipeArgs& args);
 

@@ -10,6 +10,8 @@ namespace lft::recipe {
 namespace {
 
 constexpr char kEverySteps[] = "a number of steps; 0 evaluates at the end alone";
+constexpr char kFewer[] =
+    "a file with fewer rows; lft debug subset RECIPE -n N trains on the first N";
 constexpr char kFull[] = "a list of fully fine-tuned parts; all others are frozen";
 constexpr char kOnlyPrecision[] = "auto, bf16, fp16 or fp32";
 constexpr char kShare[] = "a share of all steps";
@@ -87,6 +89,9 @@ constexpr auto kNames = std::to_array<ForeignName>({
     {"train_dataset", "data.train"},
     {"train_file", "data.train"},
     {"train_data", "data.train"},
+    {"max_samples", "data.train", kFewer},
+    {"max_train_samples", "data.train", kFewer},
+    {"max_eval_samples", "data.eval", "a file with fewer rows"},
     {"data_path", "data.train"},
     {"data_files", "data.train"},
     {"val_dataset", "data.eval"},
@@ -109,7 +114,9 @@ constexpr auto kNames = std::to_array<ForeignName>({
     {"max_seq_len", "data.max_tokens"},
     {"max_seq_length", "data.max_tokens"},
     {"model_max_length", "data.max_tokens"},
-    {"image_max_pixels", "data.max_pixels", "a larger image is refused, not made smaller"},
+    {"image_max_pixels", "data.max_pixels",
+     "to which Qwen-VL, SmolVLM and Idefics3 scale larger images; other families refuse them"},
+    {"image_min_pixels", "data.min_pixels", "to which Qwen-VL scales smaller images"},
     {"dataset_shuffle", "data.shuffle"},
     {"train_dataloader_shuffle", "data.shuffle"},
     {"disable_shuffling", "data.shuffle", "false"},

@@ -181,7 +181,7 @@ namespace {
 /// Replaces a run's folder by the model or adapter that the run wrote there.
 void resolve_run_folder(std::string* path, const std::string& meant, const char* field) {
   if (meant == *path) return;
-  notice(std::string(field) + ": " + *path + " is a run's folder: " + meant + " is taken");
+  notice(std::string(field) + ": using " + meant + " of the run " + *path);
   *path = meant;
 }
 
@@ -195,6 +195,14 @@ void resolve_bundled_paths(Recipe* recipe) {
   for (std::string* path : paths) *path = resolve_bundled_path(*path);
 }
 
+/// The advice for a recipe that cannot be read.
+std::string next_for_absent(const std::string& path) {
+  const std::vector<std::string> near =
+      io::path_exists(path) ? std::vector<std::string>() : closest_names(path, shipped_names(), 1);
+  if (!near.empty()) return "did you mean " + near[0] + "? lft recipe ls names the bundled recipes";
+  return "lft recipe ls names the recipes that come with lft, lft recipe cp NAME PATH copies one";
+}
+
 }  // namespace
 
 Recipe read_recipe(const std::string& path, const std::vector<std::string>& sets) {
@@ -202,9 +210,7 @@ Recipe read_recipe(const std::string& path, const std::vector<std::string>& sets
   try {
     text = io::read_file(recipe_file(path), 1 << 20);
   } catch (const Error& e) {
-    constexpr char kNext[] =
-        "lft recipe ls names the recipes that come with lft, lft recipe cp NAME PATH copies one";
-    throw Error(ErrorKind::kUsage, advised(e, kNext).info());
+    throw Error(ErrorKind::kUsage, advised(e, next_for_absent(path)).info());
   }
   Recipe recipe = parse_recipe(text, path, sets);
   resolve_bundled_paths(&recipe);

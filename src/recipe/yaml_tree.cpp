@@ -19,7 +19,8 @@ constexpr size_t kMaxDepth = 4;
 
 [[noreturn]] void bad_yaml(const std::string& where, int line, const std::string& what) {
   const std::string place = line > 0 ? "line " + std::to_string(line) + ": " : "";
-  refuse(ErrorKind::kUsage, place + what, where);
+  refuse(ErrorKind::kUsage, place + what, where, {}, {},
+         "correct it there; lft recipe cat rows-200 prints a recipe to compare with");
 }
 
 bool is_utf8(const std::string& text) {

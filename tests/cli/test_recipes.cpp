@@ -52,6 +52,43 @@ TEST_P(Recipes, BeginsWithItsOwnCommandAndWhatItIsFor) {
       << text.substr(0, 80);
 }
 
+/// A template that is not the checkpoint's belongs to recipes whose subject it is: captions without
+/// a question, and the quickstart's checkpoint, which has no template.
+TEST_P(Recipes, LeaveToTheCheckpointWhatItKnows) {
+  const Recipe recipe = recipe::read_recipe(kRecipes + GetParam() + ".yaml");
+  const std::string own = GetParam() == "projector-pretrain"     ? "plain"
+                          : GetParam().starts_with("quickstart") ? "llava-hf"
+                                                                 : "auto";
+  EXPECT_EQ(recipe.data.chat_template, own);
+  EXPECT_EQ(recipe.data.image_fit, ImageFit::kAuto);
+}
+
+TEST(RecipeNames, ABundledRecipeIsTakenByName) {
+  const TinyRun run;
+  const std::string sets =
+      " --set model.path=" + run.model() + " --set data.train=" + run.dir().file("rows.json") +
+      " --set data.image_root=" + run.dir().file("images") +
+      " --set output_dir=" + run.dir().file("out") + " --set lora.rank=4" +
+      " --set train.max_steps=2 --set train.eval_every_steps=1" + " --set train.batch_size=2";
+  const Ran ran = run_lft("train rows-200" + sets);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(run_lft("validate rows-200" + sets).code, 0);
+  const Ran unknown = run_lft("train rows-20" + sets);
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_EQ(unknown.count("did you mean rows-200?"), 1) << unknown.err;
+}
+
+/// A file of the working directory takes precedence.
+TEST(RecipeNames, AFileOfTheUserIsTakenFirst) {
+  const TempDir dir;
+  dir.write("dora", "version: 1\noutput_dir: runs/mine\nmodel: {path: m}\ndata: {train: x}\n");
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(dir.path());
+  const std::string mine = recipe::read_recipe("dora").output_dir;
+  std::filesystem::current_path(before);
+  EXPECT_EQ(mine, "runs/mine");
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Recipes, ::testing::ValuesIn(recipe_names()), [](const auto& info) {
   std::string name = info.param;
   std::replace(name.begin(), name.end(), '-', '_');
