@@ -100,7 +100,8 @@ void replace_dir(const std::string& fresh, const std::string& path) {
   }
   sync_dir(folder_of(path));
   if (keep) {
-    warning(path + " held files that this program did not write; they are kept in " + old);
+    warning(path + " contained files that the new " + path +
+            " does not have; its former contents are kept in " + old);
   } else {
     remove_quietly(old);
   }

@@ -67,7 +67,7 @@ TEST_F(DebugDiscipline, SubsetAndWeights) {
 }
 
 TEST_F(DebugDiscipline, Base) {
-  expect(run_lft("debug base " + run_.model()), 0, {"nothing looks odd: ", "not judged: "});
+  expect(run_lft("debug base " + run_.model()), 0, {"the model looks untrained: ", "not judged: "});
   const std::string down = "language_model.model.layers.1.mlp.down_proj.weight";
   const auto scale = [&](test::StoredTensors& tensors) {
     tensors[down] = test::random_tensor(tensors[down].shape, test::DType::kF32, 1, 0, 1500);

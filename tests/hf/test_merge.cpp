@@ -269,6 +269,16 @@ TEST_F(Merge, RepeatedIntoTheSameFolderButNotOntoItself) {
   refuses(ErrorKind::kUsage, "merged into this model already", out, adapter, temp_.file("again"));
 }
 
+TEST_F(Merge, TheMergeOfAnotherBaseIsNotReplaced) {
+  const std::string base = this->base(), adapter = this->adapter(), out = temp_.file("out");
+  const std::string other = write_tiny_llava(temp_.file("other"), {.seed = 2});
+  merge_to_dir(other, adapter, out);
+  const std::string first = read_file(out + "/model.safetensors");
+  refuses(ErrorKind::kUsage, "the output holds a merge of another base", base, adapter, out);
+  refuses(ErrorKind::kUsage, "a merge of " + ModelDir::open(other).path, base, adapter, out);
+  EXPECT_EQ(read_file(out + "/model.safetensors"), first);
+}
+
 TEST_F(Merge, NoOpIsRefused) {
   TinyAdapter plain = adapter_in("d2");
   const std::string dir = plain.write(temp_.file("zero"), [](StoredTensors& tensors) {

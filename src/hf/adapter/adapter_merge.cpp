@@ -51,6 +51,25 @@ void check_unused(const std::string& out) {
          "a new folder, or one that lft merge wrote");
 }
 
+/// An earlier merge in `out` may be replaced if it is of the same base; another model is kept.
+void check_same_base(const std::string& out, const ModelDir& base) {
+  if (!io::path_exists(out + "/" + kReport)) return;
+  const AdapterNotes notes = read_model_notes(out);
+  const io::Json report = io::read_json_file(out + "/" + kReport);
+  const std::string path =
+      report.is_object() && report.contains("base") && report["base"].is_string()
+          ? report["base"].get<std::string>()
+          : "";
+  const bool same = notes.base_fingerprint.empty()
+                        ? path == base.path
+                        : notes.base_fingerprint == base_fingerprint(base);
+  if (same) return;
+  refuse(ErrorKind::kUsage, "the output holds a merge of another base", out,
+         "a merge of " + (path.empty() ? "an unknown base" : path),
+         "a new folder, or an earlier merge of " + base.path,
+         "name another --out, or remove " + out + " if it is no longer needed");
+}
+
 /// A merge records its adapter, since adding the same adapter twice would double it.
 void check_not_merged(const std::string& model, const std::string& adapter_hash) {
   const std::string file = model + "/" + kReport;
@@ -341,6 +360,7 @@ MergeReport merge_to_dir(const std::string& model_path, const std::string& adapt
   check_not_merged(model_path, adapter_hash);
   ModelDir base = ModelDir::open(model_path);
   check_adapter_base(adapter, base);
+  check_same_base(out, base);
   const AdapterNotes notes = merged_notes(adapter, base);
   MergeReport report;
   report.unties = untie(adapter, base);

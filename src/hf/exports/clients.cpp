@@ -170,8 +170,11 @@ std::vector<Finding> findings(Target target, const AdapterDir& dir,
   const bool served = target == Target::kSglang || target == Target::kGguf;
   const Server server = target == Target::kSglang ? Server::kSglang : Server::kLlamaCpp;
   if (const std::string why = served ? why_not_served(server, config) : ""; !why.empty())
-    list.push_back(
-        {.what = config.family->name, .does = "is refused: " + why, .remedy = {}, .blocks = true});
+    list.push_back({.what = config.family->name,
+                    .does = "is refused: " + why,
+                    .remedy = {},
+                    .blocks = true,
+                    .of_model = true});
   for (const Row& row : kRows) {
     const Cell& cell = row.cells[static_cast<size_t>(target)];
     const std::string what = cell.does == Does::kReads ? "" : found(row.trait, dir, config);

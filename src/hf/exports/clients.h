@@ -18,11 +18,12 @@ std::string client_of(Target target);
 
 /// A part of an adapter that the client does not support as it is.
 struct Finding {
-  std::string what;     // "modules_to_save: multi_modal_projector"
-  std::string does;     // "is refused"
-  std::string remedy;   // the export's solution, or an option to set; empty: only lft merge
-                        // helps
-  bool blocks = false;  // no export is possible
+  std::string what;       // "modules_to_save: multi_modal_projector"
+  std::string does;       // "is refused"
+  std::string remedy;     // the export's solution, or an option to set; empty: only lft merge
+                          // helps
+  bool blocks = false;    // no export is possible
+  bool of_model = false;  // the program does not load the model, with or without an adapter
 };
 /// In the order of the table; empty: the client reads the adapter unchanged.
 std::vector<Finding> findings(Target target, const AdapterDir& dir,

@@ -67,15 +67,19 @@ class Exporter {
  private:
   void check_exportable() const {
     std::vector<std::string> found;
+    bool model = false;
     for (const Finding& each : findings(request_.target, dir_, base_.config)) {
       if (each.blocks) found.push_back(each.what + " " + each.does);
+      model = model || (each.blocks && each.of_model);
     }
     if (found.empty()) return;
+    const std::string adapter = shell_word(dir_.path);
     refuse(ErrorKind::kInput, client_of(request_.target) + " reads no form of this adapter",
            dir_.path, join(found, "\n"),
            "an adapter that it reads, or that an export can rewrite for it",
-           "lft merge --adapter " + shell_word(dir_.path) +
-               " --out MODEL writes a whole model instead");
+           model ? "a merged model would be refused, too: serve it with vLLM (lft export " +
+                       adapter + " --target vllm --out DIR) or with lft serve"
+                 : "lft merge --adapter " + adapter + " --out MODEL writes a whole model instead");
   }
 
   AdapterContents contents(const Updates& updates, const AdapterNotes& notes) const {
@@ -110,9 +114,10 @@ class Exporter {
   }
 
   std::string adapter_line(const std::string& path, const Updates& written, double off) const {
-    return "wrote " + path + ": LoRA of rank " + std::to_string(rank_of(written)) + " on " +
-           std::to_string(written.tensors.size()) + " modules; read back, the updates differ by " +
-           format_number(off, "%.2g") + " of their largest element";
+    return "wrote " + path + " (LoRA rank " + std::to_string(rank_of(written)) + ", " +
+           std::to_string(written.tensors.size()) + " modules); verified: " +
+           (off == 0 ? "identical to the original"
+                     : "updates within " + format_number(off, "%.2g") + " of the original's");
   }
 
   static int64_t rank_of(const Updates& updates) {

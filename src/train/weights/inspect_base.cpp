@@ -16,6 +16,7 @@ BaseReport inspect_base(const std::string& path) {
                     .tensors = std::ssize(stats),
                     .values = 0,
                     .suspicions = odd_weights(dir.config, stats),
+                    .untrained = looks_untrained(dir.config, stats),
                     .not_judged = {}};
   for (const auto& [name, one] : stats) report.values += one.rows * one.columns;
   for (const TowerNames& tower : towers_of(dir.config)) {
@@ -40,9 +41,16 @@ std::vector<std::string> base_lines(const BaseReport& report) {
                              std::to_string(report.tensors) + " tensors of " +
                              escape_text(report.path, 1000);
   for (const std::string& one : report.not_judged) lines.push_back("not judged: " + one);
-  lines.push_back(report.suspicions.empty() ? "nothing looks odd: " + looked
-                                            : std::to_string(report.suspicions.size()) +
-                                                  " suspicions, the oddest first: " + looked);
+  const size_t count = report.suspicions.size();
+  std::string verdict =
+      count > 0 ? std::to_string(count) + " suspicions, the oddest first: " : "nothing looks odd: ";
+  if (report.untrained) {
+    verdict = (count > 0 ? std::to_string(count) + " suspicions, and the" : std::string("the")) +
+              " model looks untrained: nearly all of its matrices are random values: ";
+  } else if (count == 0 && !report.not_judged.empty()) {
+    verdict = "nothing looks odd in the checks that were possible: ";
+  }
+  lines.push_back(verdict + looked);
   return lines;
 }
 

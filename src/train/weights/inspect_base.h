@@ -11,6 +11,7 @@ struct BaseReport {
   std::string path;
   int64_t tensors = 0, values = 0;      // checked ones
   std::vector<Suspicion> suspicions;    // the oddest first
+  bool untrained = false;               // looks_untrained()
   std::vector<std::string> not_judged;  // checks that were not possible, each with the reason
 };
 /// Reads one tensor at a time. kInput if the folder contains no supported model.

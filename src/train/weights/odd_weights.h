@@ -34,6 +34,8 @@ std::vector<Suspicion> odd_scales(const StatsByName& stats);
 /// Towers, layers and tensors that look randomly
 /// initialised, unlike other trained ones.
 std::vector<Suspicion> as_initialised(const family::ModelConfig& config, const StatsByName& stats);
+/// Whether nearly all matrices of both towers look randomly initialised, which is no fault.
+bool looks_untrained(const family::ModelConfig& config, const StatsByName& stats);
 /// All of these, sorted; parts of a layer or tower are omitted if the whole is named before.
 std::vector<Suspicion> odd_weights(const family::ModelConfig& config, const StatsByName& stats);
 

@@ -189,15 +189,28 @@ void beside_towers(const std::vector<TowerJudged>& towers, const family::Project
   }
 }
 
-}  // namespace
-
-std::vector<Suspicion> as_initialised(const family::ModelConfig& config, const StatsByName& stats) {
+std::vector<TowerJudged> judge_all(const family::ModelConfig& config, const StatsByName& stats) {
   std::vector<TowerJudged> towers;
   for (const TowerNames& names : towers_of(config)) towers.push_back(judge(names, stats));
+  return towers;
+}
+
+bool mostly_random(const TowerJudged& tower) {
+  return tower.share() >= 0.9 && tower.matrices >= kLeastMatrices;
+}
+
+}  // namespace
+
+bool looks_untrained(const family::ModelConfig& config, const StatsByName& stats) {
+  return std::ranges::all_of(judge_all(config, stats), mostly_random);
+}
+
+std::vector<Suspicion> as_initialised(const family::ModelConfig& config, const StatsByName& stats) {
+  const std::vector<TowerJudged> towers = judge_all(config, stats);
   std::vector<Suspicion> found;
   for (size_t i = 0; i < towers.size(); ++i) {
     const TowerJudged &tower = towers[i], &other = towers[1 - i];
-    if (tower.share() >= 0.9 && tower.matrices >= kLeastMatrices && other.trained()) {
+    if (mostly_random(tower) && other.trained()) {
       found.push_back(random_suspicion(
           5000, "the " + tower.names.label + " (" + tower.names.layers + "*)",
           std::to_string(tower.random) + " of its " + std::to_string(tower.matrices) +
