@@ -169,7 +169,7 @@ Option& Option::positive() {
 Option& Option::meaning(std::string (*meant)(const std::string&)) {
   option_->transform([meant](const std::string& given) {
     std::string path = meant(given);
-    if (path != given) notice(given + " is a run's folder: " + path + " is taken");
+    if (path != given) notice("using " + path + " of the run " + given);
     return path;
   });
   return *this;

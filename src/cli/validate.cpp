@@ -35,8 +35,8 @@ struct ValidateArgs {
   }
   refuse(ErrorKind::kInput,
          "the data has " + std::to_string(report.errors()) +
-             (report.errors() == 1 ? " problem" : " problems") +
-             " that training would stop at or learn wrongly from",
+             (report.errors() == 1 ? " problem: this row" : " problems: these rows") +
+             " cannot be used for training",
          recipe.data.train.text() + (recipe.data.eval.empty() ? "" : ", " + recipe.data.eval),
          join(lines, "\n"), {}, advice.empty() ? "fix or remove these rows" : join(advice, "; "));
 }

@@ -69,7 +69,7 @@ TEST(Main, ARunsFolderIsTakenForWhatItHolds) {
   const TinyRun run;
   const std::string recipe = write_recipe(run, "a"), out = run.dir().file("a");
   ASSERT_EQ(run_lft("train " + recipe).code, 0);
-  const std::string told = out + " is a run's folder: " + out + "/adapter is taken\n";
+  const std::string told = "using " + out + "/adapter of the run " + out + "\n";
   const auto takes = [&](const std::string& arguments) {
     const Ran ran = run_lft(arguments);
     EXPECT_EQ(ran.code, 0) << ran.err;
@@ -88,7 +88,7 @@ TEST(Main, ARunsFolderIsTakenForWhatItHolds) {
 
 TEST(Main, TheFolderOfARunThatTrainedEverythingIsTakenForItsModel) {
   const TinyRun run;
-  const std::string out = run.dir().file("a"), told = out + "/model is taken";
+  const std::string out = run.dir().file("a"), told = "using " + out + "/model of the run " + out;
   ASSERT_EQ(run_lft("train " + write_recipe(run, "a") + " --set full=[all]").code, 0);
   for (const std::string& arguments :
        {"generate --max-new-tokens 1 --prompt Hi --model " + out, "summary " + out,

@@ -11,7 +11,7 @@ namespace lft::train {
 /// step then uses a quarter to a half more memory than its tensors. Has no effect
 /// if another allocator was installed before. Errors are LibTorch's. malloc gets no
 /// more arenas than processors, since each arena keeps its threads' freed memory,
-/// unless the environment sets the number. Also limits oneDNN's compiled products,
+/// unless the environment sets the number. Also limits the kernels that oneDNN caches,
 /// one per shape, unless the environment does: the default is 1024, and every batch
 /// length adds shapes. Call it before the first product and before threads start.
 void bound_cpu_memory();

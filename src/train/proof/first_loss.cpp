@@ -111,14 +111,12 @@ std::optional<ImageLosses> measure_images(family::Model& model, const Probe& pro
 }
 
 std::string describe_images(const ImageLosses& images) {
-  std::string text = nats(images.own) + " with the rows' own images, ";
-  if (!images.all) {
-    const bool one = images.rows == 1;
-    text = "of the first " + (one ? "row" : std::to_string(images.rows) + " rows") +
-           " with images: " + nats(images.own) + " with " + (one ? "its" : "their") + " own, ";
-  }
-  if (images.other) text += nats(*images.other) + " with others', ";
-  return text + nats(images.grey) + " with grey ones";
+  std::string text = nats(images.own) + " with the right images, ";
+  if (images.other) text += nats(*images.other) + " with swapped ones, ";
+  text += nats(images.grey) + " with grey ones";
+  if (images.all) return text;
+  return text + " (the first " +
+         (images.rows == 1 ? "row" : std::to_string(images.rows) + " rows") + " with images)";
 }
 
 bool images_change_nothing(const ImageLosses& images) {
@@ -139,25 +137,24 @@ FirstLoss measure_first_loss(family::Model& model, const Probe& probe, double lo
 }
 
 std::string describe_first_loss(const FirstLoss& first) {
-  const std::string line = "first loss " + nats(first.loss) +
-                           " a token before training; the uniform-guess loss is " +
-                           nats(first.guessing);
-  return first.images ? line + "; " + describe_images(*first.images) : line;
+  const std::string line = "loss before training: " + nats(first.loss) +
+                           " per token (random guessing: " + nats(first.guessing) + ")";
+  return first.images ? line + ". Image check: " + describe_images(*first.images) : line;
 }
 
 std::vector<std::string> judge_first_loss(const FirstLoss& first,
                                           const std::vector<std::string>& tried) {
   std::vector<std::string> lines;
   if (first.above_guessing()) {
-    lines.push_back("the first loss, " + nats(first.loss) + ", is above the uniform-guess loss, " +
-                    nats(first.guessing) + ": something does not fit the weights" +
+    lines.push_back("the untrained model does worse than random guessing (loss " +
+                    nats(first.loss) + ", guessing " + nats(first.guessing) +
+                    "). Usually the prompt template or the tokenizer is wrong" +
                     (tried.empty() ? "" : ". Tried: " + join(tried, "; ")) +
-                    ". Look at data.template and the tokenizer (lft preview shows what the model "
-                    "reads), then at the base itself (lft debug base)");
+                    ". Check data.template with lft preview, then the base with lft debug base");
   }
   if (first.images && images_change_nothing(*first.images)) {
     lines.push_back("the images change nothing: the loss is " + nats(first.images->own) +
-                    " with the rows' own images and with grey ones. Look at the vision tower and "
+                    " with the right images and with grey ones. Look at the vision tower and "
                     "the projector of the base (lft debug base), and at whether the images come "
                     "after what they should teach");
   }

@@ -113,20 +113,19 @@ void Evaluations::tell_of_early_stop() {
 
 void Evaluations::go_back_to_best() {
   if (run_.best.step < 0 && run_.best.last_step >= 0)
-    files_.note("warning: no evaluation was finite: what is saved is of the last step");
+    files_.note("warning: no evaluation was finite: the weights of the last step are saved");
   if (run_.best.step < 0 || run_.best.step == run_.state.step) return;
+  const int64_t last = run_.state.step;
   if (ranks_.first()) take_best(run_);
   share_trainables(ranks_, run_);
   loss_ = run_.best.loss;
   const std::string kept = run_.inputs.recipe.train.keep_best.word();
   if (const auto metric = infer::find_metric(kept); metric)
     figures_ = {{infer::figure_name(*metric), -run_.best.cost}};
-  files_.note(
-      "what is saved is of step " + std::to_string(run_.best.step) +
-      (by_loss() ? ", whose eval loss, " + format_number(run_.best.cost, "%.4f") + ", is the lowest"
-                 : ", whose " + kept + ", " + format_number(-run_.best.cost, "%.4f") +
-                       ", is the highest") +
-      "; the last step's weights are in its checkpoint");
+  files_.note("saved the best weights (step " + std::to_string(run_.best.step) + ", " +
+              (by_loss() ? "eval loss " + format_number(run_.best.cost, "%.4f")
+                         : kept + " " + format_number(-run_.best.cost, "%.4f")) +
+              "); those of the last step are in checkpoints/step-" + std::to_string(last));
 }
 
 void Evaluations::tell_of_images() {

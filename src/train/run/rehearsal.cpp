@@ -121,9 +121,9 @@ Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watc
 
 std::string describe_rehearsal(const Rehearsal& rehearsal) {
   if (!rehearsal.ran)
-    return "rehearsal  none needed: the proof ran on a micro-batch as large as the run has";
-  return "rehearsal  the largest micro-batch, of step " + std::to_string(rehearsal.step) + " (" +
-         join_names(rehearsal.ids, 4) + "): " + std::to_string(rehearsal.rows) +
+    return "memory test: skipped, the gradient check already ran the largest micro-batch";
+  return "memory test: ran the largest micro-batch, of step " + std::to_string(rehearsal.step) +
+         " (" + join_names(rehearsal.ids, 4) + "): " + std::to_string(rehearsal.rows) +
          (rehearsal.packed ? " rows packed, " : " rows of up to ") +
          std::to_string(rehearsal.tokens) + " tokens, " + std::to_string(rehearsal.images) +
          " images; tensors take " + format_bytes(static_cast<double>(rehearsal.peak)) + " at most";

@@ -64,7 +64,7 @@ TEST_F(FirstLossTest, AHealthyBaseDrawsNoSuspicion) {
   EXPECT_NE(first.images->own, *first.images->other);
   EXPECT_NE(first.images->own, first.images->grey);
   EXPECT_EQ(said(), "");
-  EXPECT_NE(describe_first_loss(first).find("the uniform-guess loss is 5.576"), std::string::npos)
+  EXPECT_NE(describe_first_loss(first).find("(random guessing: 5.576)"), std::string::npos)
       << describe_first_loss(first);
 }
 
@@ -76,7 +76,7 @@ TEST_F(FirstLossTest, ImagesThatAreNotSeenAreNamed) {
 /// A confident head whose rows belong to other tokens.
 TEST_F(FirstLossTest, ALossAboveGuessingIsNamed) {
   weight("lm_head.weight").mul_(30);
-  EXPECT_NE(said().find("is above the uniform-guess loss, 5.576"), std::string::npos) << said();
+  EXPECT_NE(said().find("does worse than random guessing (loss"), std::string::npos) << said();
   const std::vector<std::string> tried =
       try_suspects(run_.model.model, run_.probe, run_.inputs, measure());
   ASSERT_EQ(tried.size(), 3u);  // the recipe has llava-hf and starts from no adapter
@@ -137,17 +137,17 @@ TEST(FirstLoss, RowsThatAreNotTheWholeProbeAreCounted) {
   FirstLoss first = {
       .loss = 4.25, .guessing = 10.5, .images = ImageLosses{.own = 5.5, .grey = 6, .other = {}}};
   const std::string begin =
-      "first loss 4.25 a token before training; the uniform-guess loss is 10.5; ";
-  EXPECT_EQ(describe_first_loss(first), begin + "5.5 with the rows' own images, 6 with grey ones");
+      "loss before training: 4.25 per token (random guessing: 10.5). Image check: ";
+  EXPECT_EQ(describe_first_loss(first), begin + "5.5 with the right images, 6 with grey ones");
   first.images->all = false;
   first.images->rows = 1;
   EXPECT_EQ(describe_first_loss(first),
-            begin + "of the first row with images: 5.5 with its own, 6 with grey ones");
+            begin + "5.5 with the right images, 6 with grey ones (the first row with images)");
   first.images->rows = 2;
   first.images->other = 7;
   EXPECT_EQ(describe_first_loss(first), begin +
-                                            "of the first 2 rows with images: 5.5 with their "
-                                            "own, 7 with others', 6 with grey ones");
+                                            "5.5 with the right images, 7 with swapped ones, 6 "
+                                            "with grey ones (the first 2 rows with images)");
 }
 
 TEST(BoundedGradients, OneThatCannotBeSquaredIsRefused) {

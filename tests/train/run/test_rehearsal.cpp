@@ -51,9 +51,10 @@ class RehearsalTest : public ::testing::Test {
 
 TEST_F(RehearsalTest, SaysWhichMicroBatchAndHowMuch) {
   const std::string out = printed(recipe("a"));
-  EXPECT_NE(out.find("rehearsal  the largest micro-batch, of step 3 (row8, row9, row10, row11): 4 "
-                     "rows of up to "),
-            std::string::npos)
+  EXPECT_NE(
+      out.find("memory test: ran the largest micro-batch, of step 3 (row8, row9, row10, row11): 4 "
+               "rows of up to "),
+      std::string::npos)
       << out;
   EXPECT_NE(out.find(" tokens, 4 images; tensors take "), std::string::npos) << out;
   EXPECT_EQ(printed(recipe("b", false)).find("rehearsal"), std::string::npos);
@@ -70,7 +71,7 @@ TEST_F(RehearsalTest, ChangesNoBit) {
         each->train.grad_accum = accumulated;
         each->train.activation_checkpointing = accumulated == 1 ? "none" : "block";
       }
-      EXPECT_NE(printed(with).find("rehearsal  the largest"), std::string::npos);
+      EXPECT_NE(printed(with).find("memory test: ran the largest"), std::string::npos);
       printed(without);
       EXPECT_TRUE(test::run_bytes(with.output_dir, 4) == test::run_bytes(without.output_dir, 4))
           << name;
@@ -111,7 +112,7 @@ TEST_F(RehearsalTest, ANonFiniteOneIsTheStepsBusiness) {
 TEST_F(RehearsalTest, IsSkippedWhereTheProofWasAsLarge) {
   Recipe whole = recipe("whole");
   whole.train.batch_size = 12;  // every step is the probe's batch
-  EXPECT_NE(printed(whole).find("rehearsal  none needed"), std::string::npos);
+  EXPECT_NE(printed(whole).find("memory test: skipped"), std::string::npos);
   lft::train::Run run = make_run(open_inputs([&] {
     Recipe again = whole;
     again.output_dir += "-again";
