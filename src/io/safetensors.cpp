@@ -274,9 +274,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
     return kind_a == kind_b ? a.name < b.name : kind_a > kind_b;
   });
   std::string header = "{";
-  const auto text_of = [&](const std::string& text) {
-    return json_text(Json(text));
-  };
+  const auto text_of = [&](const std::string& text) { return json_text(Json(text)); };
   for (const auto& [key, value] : metadata) {
     header +=
         (header.size() == 1 ? "\"__metadata__\":{" : ",") + text_of(key) + ":" + text_of(value);

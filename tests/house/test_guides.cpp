@@ -132,9 +132,9 @@ TEST(Guides, TroubleshootingHasEveryEvent) {
 
 TEST(Guides, EveryPathOfAPageIsThere) {
   size_t paths = 0;
-  for (const char* page : {"README.md", "recipes/README.md", "recipes/TROUBLESHOOTING.md",
-                           "recipes/FORMATS.md", "src/README.md", "scripts/README.md",
-                           "scripts/bench/README.md"}) {
+  for (const char* page :
+       {"README.md", "recipes/README.md", "recipes/TROUBLESHOOTING.md", "recipes/FORMATS.md",
+        "src/README.md", "scripts/README.md", "scripts/bench/README.md"}) {
     for (const std::string& path : paths_of(slurp(kRoot / page))) {
       ++paths;
       EXPECT_TRUE(fs::exists(kRoot / path)) << page << " names " << path;

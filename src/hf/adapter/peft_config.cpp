@@ -15,9 +15,7 @@
 namespace lft::hf {
 namespace {
 
-std::string shown(const io::Json& value) {
-  return io::json_text(value).substr(0, 200);
-}
+std::string shown(const io::Json& value) { return io::json_text(value).substr(0, 200); }
 
 bool is_empty(const io::Json& value) {
   return value.is_null() || value == false ||
