@@ -48,13 +48,13 @@ ScoredText Reply::named(int64_t id, double logprob, bool first) const {
 }
 
 void Reply::score(Answer& answer, const NewToken& token, std::vector<ScoredToken>& scores) const {
-  const bool first = answer.said.empty();
+  const bool first = !answer.begun;
   ScoredToken scored{.token = named(token.id, token.scores.logprob, first),
                      .offset = answer.offset};
   for (const auto& [id, logprob] : token.scores.top)
     scored.top.push_back(named(id, logprob, first));
   if (scored.token.bytes) {
-    answer.said += *scored.token.bytes;
+    answer.begun = true;
     answer.offset += characters(*scored.token.bytes);
   }
   scores.push_back(std::move(scored));

@@ -46,7 +46,7 @@ class Reply {
   struct Answer {
     infer::AnswerText text;
     std::string begin = {};  // what is sent before the first text
-    std::string said = {};   // the bytes of its tokens
+    bool begun = false;      // a token that is not special was scored
     int64_t end_tokens = 0;  // 1 if it has ended with an end token
     int64_t offset = 0;      // characters of its text before the next token
     bool ended = false;

@@ -389,11 +389,12 @@ TEST(Recipe, ReportsEverythingAtOnceInFileOrder) {
       "the recipe has 9 problems",
       "version is missing (format of this file)",
       "output_dir is missing (where the run writes; created if absent)",
-      "data.train is missing (JSON, JSONL, tar, Parquet or Arrow (LLaVA, ShareGPT, OpenAI "
-      "messages), a folder of tar or Parquet files, or one of lft prepare; a list mixes several: "
-      "of "
-      "each an epoch takes weight (1, above 0) x rows, and image_root is data.image_root where it "
-      "is not given)",
+      "data.train is missing (JSON, JSONL, CSV, TSV, tar, Parquet or Arrow (LLaVA, ShareGPT, "
+      "OpenAI "
+      "messages, or columns such as question and answer), a folder of such files, an imagefolder, "
+      "DIR/dataset_info.json#NAME, or a folder of lft prepare; a list mixes several: of each an "
+      "epoch takes weight (1, above 0) x rows, and image_root is data.image_root where it is not "
+      "given)",
       "line 2: lora.rank is 0, expected a whole number in [1, 65536]",
       "line 3: lora.foo is not a recipe field (known here: variant, rank, alpha, dropout, targets, "
       "rank_pattern, alpha_pattern, init_from)",
