@@ -74,7 +74,7 @@ TEST_F(RunsCli, TrainEndsWithItsAdapterAndCommandsThatRun) {
 }
 
 TEST_F(RunsCli, WithoutKeepBestABetterEarlierStepIsNamed) {
-  recipe_.optim.lr = 1;  // it diverges
+  recipe_.optim.lr = 3;  // it diverges
   recipe_.optim.schedule = "constant";
   recipe_.optim.warmup_ratio = 0.5;
   write();

@@ -21,7 +21,7 @@ std::vector<int64_t> rows_of_logits;  // rows of products with this many columns
 std::unique_ptr<at::ObserverContext> note_shapes(const at::RecordFunction& fn) {
   const std::string op = fn.name();
   const auto in = fn.inputs();
-  if (op == "aten::scaled_dot_product_attention") key_lengths.insert(in[1].toTensor().size(2));
+  if (op.ends_with("::scaled_dot_product_attention")) key_lengths.insert(in[1].toTensor().size(2));
   if (op == "aten::mm" && in[1].toTensor().size(1) == vocabulary)
     rows_of_logits.push_back(in[0].toTensor().size(0));
   return nullptr;

@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -38,6 +39,11 @@ at::Tensor cache_attention(const at::Tensor& q, const at::Tensor& keys, const at
   expect_dims(values, "values", {{"b", b}, {"g", g}, {"s", s}, {"e", e}});
   expect_dims(seen, "seen", {{"b", b}, {"1", 1}, {"1", 1}, {"s", s}});
   if (!runs_loop(q, keys, values)) return attention(q, keys, values, seen, /*causal=*/false);
+  at::RecordFunction record(at::RecordScope::FUNCTION);
+  const std::vector<c10::IValue> inputs = {q, keys, values};
+  if (record.isActive())
+    record.before("lft::scaled_dot_product_attention",
+                  c10::ArrayRef<const c10::IValue>(inputs.data(), inputs.size()));
   const at::Tensor queries = q.contiguous(), shown = seen.contiguous();
   at::Tensor out = at::empty(q.sizes(), q.options());
   with_loop_type(q.scalar_type(), [&](auto* type) {

@@ -225,7 +225,7 @@ std::vector<std::string> plan_ahead_lines(const PlanAhead& plan) {
   for (const PlannedSetting& setting : plan.cpu)
     cpu.push_back(format_bytes(setting.peak) + " in " + setting.changes);
   if (!cpu.empty()) lines.push_back("on a CPU, the recipe as it is: " + join(cpu));
-  lines.push_back("tight: above 94% of the card, -: does not fit. Each row has one image of " +
+  lines.push_back("tight: above 94% of a card; -: does not fit. Each row has an image of " +
                   std::to_string(kPhotoWidth) + " x " + std::to_string(kPhotoHeight) + ".");
   lines.push_back("Estimated from shapes for the longest rows; lft check uses your data.");
   return lines;

@@ -112,9 +112,13 @@ void RunPage::write(const report::ReportInput& input) const {
   report::write_report(run_.inputs.recipe.output_dir + "/report.html", input);
 }
 
+bool RunPage::due() const {
+  return writes_ && (!written_ || clock_() - *written_ >= std::max(kBetween, took_ / kMostShare));
+}
+
 void RunPage::refresh(const PageFacts& facts) {
-  const double start = writes_ ? clock_() : 0;
-  if (!writes_ || (written_ && start - *written_ < std::max(kBetween, took_ / kMostShare))) return;
+  if (!due()) return;
+  const double start = clock_();
   try {
     write(input(facts, report::RunState::kRunning));
   } catch (const std::exception& error) {

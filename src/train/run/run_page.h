@@ -24,6 +24,8 @@ class RunPage {
   /// `run` outlives this. `writes` false: another process writes the page.
   RunPage(Run& run, bool writes, std::function<double()> clock = {});
 
+  /// Whether refresh() writes now.
+  bool due() const;
   /// Writes the page of the run in progress, if at least a minute has passed since the last time
   /// and if all writing takes at most a hundredth of the time. A failure is a warning, once.
   void refresh(const PageFacts& facts);

@@ -549,6 +549,7 @@ class Trainer {
 
   /// Not part of a step's time.
   void refresh_page() {
+    if (!page_.due()) return;
     const StepClock::Span span(clock_, &StepTimes::checkpoint_s);
     page_.refresh(facts());
   }

@@ -333,7 +333,7 @@ TEST(Replay, TheCommandsExitWith5OnlyWhereSomethingIsFound) {
   EXPECT_EQ(test::run_lft(fp32 + " --step 99").code, 2);
   const test::Ran by_run = test::run_lft("replay " + overflowed.recipe.output_dir);
   EXPECT_EQ(by_run.code, 5);
-  EXPECT_EQ(by_run.count(overflowed.incident + " is taken"), 1) << by_run.err;
+  EXPECT_EQ(by_run.count("using " + overflowed.incident + " of the run "), 1) << by_run.err;
   EXPECT_EQ(test::run_lft("replay").code, 2);
   EXPECT_EQ(test::run_lft("replay " + overflowed.run.dir().file("nowhere")).code, 3);
 }

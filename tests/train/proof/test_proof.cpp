@@ -90,9 +90,10 @@ TEST_F(ProofTest, AnAdapterWhoseBHasItsOwnRateNamesBothGroups) {
   }
   const std::vector<std::string> lines = trainability_table(proof);
   EXPECT_EQ(std::ranges::count(lines,
-                               "lr         base, base B: 0.01 and 0.16; projector: 0.003; all "
+                               "lr         projector: 0.003; base, base B: 0.01 and 0.16; all "
                                "modules in fp32"),
-            1);
+            1)
+      << testing::PrintToString(lines);
 }
 
 TEST_F(ProofTest, LooksWithoutTouching) {
@@ -429,7 +430,8 @@ TEST_F(ProofTest, TheTableHasARowForEqualLayers) {
   const std::vector<std::string> lines = trainability_table(proof);
   ASSERT_EQ(lines.size(), 1 + 7 + 1 + 2 + 3 + 1 + 1u)
       << "head, llm, vision, projector, what is common, left out, counts";
-  for (const std::string& line : lines) EXPECT_LE(line.size(), 80u) << line;
+  for (size_t i = 0; i < 1 + 7 + 1 + 2; ++i)  // sentences are folded on a terminal
+    EXPECT_LE(lines[i].size(), 80u) << lines[i];
   const auto row = [&](const std::string& name) {
     for (const std::string& line : lines) {
       if (line.starts_with(name + " ")) return line;

@@ -12,7 +12,7 @@ namespace {
 /// llava-hf's prompt as Jinja.
 constexpr char kOwn[] =
     R"({% for m in messages %}{% if m['role'] == 'user' %}USER: {% for part in m['content'] %})"
-    R"({% if part['type'] == 'image' %}<image>\n{% else %}{{ part['text'] }})"
+    R"({% if part['type'] == 'image' %}{{ '<image>\n' }}{% else %}{{ part['text'] }})"
     R"({% endif %}{% endfor %})"
     R"({% else %} ASSISTANT: {{ m['content'][0]['text'] }}{% endif %}{% endfor %}{% if )"
     R"(add_generation_prompt %} ASSISTANT:{% endif %})";
