@@ -7,8 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "cli/run_lft.h"
 #include "train/run_files.h"
@@ -188,6 +190,7 @@ TEST(CtrlC, IsAnsweredInAStepAndASecondOneQuitsAtOnce) {
   const Recipe recipe = slow_step(run, "out", 8);
   Watched lft({"train", run.dir().write("out.yaml", dump_recipe(recipe))}, true);
   ASSERT_TRUE(lft.until("step 0/1 ")) << lft.output();
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the step has begun
   lft.signal(SIGINT);
   ASSERT_TRUE(lft.until("stopping after this step; press Ctrl-C again to quit now"))
       << lft.output();
