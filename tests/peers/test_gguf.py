@@ -119,7 +119,7 @@ def test_llama_cpp_answers_as_peft(
         "mmproj.gguf",
         "model.gguf",
     ]
-    assert "read back" in done.stdout and "llama-server" in done.stdout
+    assert "verified: " in done.stdout and "llama-server" in done.stdout
     peer, plain = FamilyPeer(name, model, adapter), FamilyPeer(name, model)
     bare = Llama(tmp_path / "out", lora=False)
     for prompt in PROMPTS:

@@ -219,9 +219,7 @@ def test_30_mb_of_text_take_little_memory_and_time(server):
             started = time.monotonic()
             body = json.dumps({"messages": [user(text)]}, ensure_ascii=False).encode()
             status, answer = server.post(body)
-            assert (
-                status == 400 and "maximum context length" in answer["error"]["message"]
-            )
+            assert status == 400 and "maximum context length" in answer["error"]["message"]
             assert time.monotonic() - started < 10
     finally:
         stop.set()
