@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "kernels/common/error.h"
-#include "src/io/files.h"
 #include "src/io/decode/image_decode.h"
+#include "src/io/files.h"
 #include "src/io/png_write.h"
 
 namespace lft::report {
