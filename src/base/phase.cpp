@@ -133,7 +133,7 @@ Phase::Phase(std::string what, int64_t total, const std::string& stops)
 std::string Phase::text(int64_t width) const {
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_;
   const int64_t done = done_;
-  const std::string line = phase_line({.what = what_,
+  std::string line = phase_line({.what = what_,
                                        .done = done,
                                        .total = total_,
                                        .tokens = tokens_,
