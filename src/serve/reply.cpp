@@ -9,15 +9,13 @@
 namespace lft::serve {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 /// The characters that begin in these bytes of UTF-8.
 int64_t characters(const std::string& bytes) {
   return std::ranges::count_if(bytes, [](char byte) { return (byte & 0xC0) != 0x80; });
 }
 
 /// The text of a token; a part of a character as OpenAI writes it, "bytes:\\xe2\\x9c".
-std::string name_of(const std::string& bytes) {
+std::string token_name(const std::string& bytes) {
   if (text::to_valid_utf8(bytes) == bytes) return bytes;
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string name = "bytes:";
@@ -42,9 +40,9 @@ Reply::Reply(const text::Tokenizer& tokenizer, const infer::StopStrings& stop, s
 
 ScoredText Reply::named(int64_t id, double logprob, bool first) const {
   const std::string bytes = tokenizer_.bytes_of(id, first);
-  ScoredText named{.text = name_of(bytes), .bytes = bytes, .logprob = logprob};
-  if (tokenizer_.is_special(id)) named.bytes.reset();
-  return named;
+  ScoredText token{.text = token_name(bytes), .bytes = bytes, .logprob = logprob};
+  if (tokenizer_.is_special(id)) token.bytes.reset();
+  return token;
 }
 
 void Reply::score(Answer& answer, const NewToken& token, std::vector<ScoredToken>& scores) const {
@@ -89,7 +87,7 @@ Reply::News Reply::next() {
     if (!part.text.empty() || !part.finish.empty() || (part.scores && !part.scores->empty()))
       news.parts.push_back(std::move(part));
   }
-  if (!news.error && open_ > 0 && Clock::now() > options_.deadline)
+  if (!news.error && open_ > 0 && std::chrono::steady_clock::now() > options_.deadline)
     news.error = Error(ErrorKind::kResource, "the answer took too long");
   if (news.error) cancel();
   return news;
