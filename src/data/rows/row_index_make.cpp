@@ -74,10 +74,17 @@ void RowIndexMaker::make() {
   columns.set("jumps", std::move(jumps_));
 }
 
-/// Reads the next rows of the file; false after the last.
+/// Reads the next rows of the file; false after the last, and after an error in another thread: a
+/// scan that has failed would report something else.
 bool RowIndexMaker::take(RowBatch& batch) {
   const std::lock_guard lock(scanning_);
-  return scan_->next(batch);
+  if (scan_failed_) return false;
+  try {
+    return scan_->next(batch);
+  } catch (...) {
+    scan_failed_ = true;
+    throw;
+  }
 }
 
 void RowIndexMaker::work(bool draws) {

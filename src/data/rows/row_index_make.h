@@ -37,6 +37,7 @@ class RowIndexMaker {
   RowIndex& index_;
   const RowVisitor& visit_;
   std::mutex scanning_;
+  bool scan_failed_ = false;  // guarded by scanning_
   const std::unique_ptr<RowScan> scan_;
   std::mutex putting_;
   std::condition_variable put_;

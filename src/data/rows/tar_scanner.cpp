@@ -114,7 +114,7 @@ bool TarScanner::next(RowBatch& batch) {
   batch = {.number = batches_++, .first_row = rows_, .text = {}, .rows = {}};
   for (TarSample sample; batch.text.size() < kFullBatch && take(sample);) {
     if (!sample.row && sample.images.empty() && sample.other_row.empty()) continue;  // a README
-    has_sample_ = true;  // also for a refused one, since another thread may ask for the next
+    has_sample_ = true;
     const std::string text = row_text(file_, sample);
     batch.rows.push_back({.begin = batch.text.size(),
                           .size = text.size(),
