@@ -188,6 +188,7 @@ def test_every_command_reads_a_mixture_of_forms(made, model_dir, tmp_path):
         "--set", f"data.eval={tmp_path / 'rows.csv'}",
         "--set", "train.batch_size=4",
         "--set", "data.unknown_keys=warn",
+        "--set", "optim.warmup_ratio=0",
     ]  # fmt: skip
     for command in ("validate", "preview", "check", "train"):
         said = lft(command, path, *sets)
@@ -215,7 +216,7 @@ def test_validate_prints_the_advice_of_train(made, model_dir, tmp_path):
         )
         next_of = {}
         for command in ("train", "validate"):
-            said = lft(command, path, code=3)
+            said = lft(command, path, "--set", "optim.warmup_ratio=0", code=3)
             next_of[command] = said.stderr.split("next: ")[1].split()
             assert advice in " ".join(next_of[command]), (name, said.stderr)
         assert next_of["train"] == next_of["validate"], name

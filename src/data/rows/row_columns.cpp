@@ -245,12 +245,14 @@ void refuse_unread_image(const Row& row, const io::Json& json, const RowKeys& ke
 }
 
 /// The columns that have a value, as the summary of a file shows them: "question (column q)".
-void add_reads(const io::Json& row, const Names& names, const ColumnRules& rules, Names& reads) {
+void add_reads(const io::Json& row, const Names& names, const ColumnRules& rules, RowKeys& keys) {
   for (const std::string& name : names) {
     const auto column = rules.names.find(name);
-    const bool is_other = column != rules.names.end() && column->second != name;
+    const bool is_other = column != rules.names.end() && column->second != name &&
+                          keys.mapped.contains(column->second);
     const std::string shown = is_other ? name + " (column " + column->second + ")" : name;
-    if (has(row, name) && std::ranges::find(reads, shown) == reads.end()) reads.push_back(shown);
+    if (has(row, name) && std::ranges::find(keys.reads, shown) == keys.reads.end())
+      keys.reads.push_back(shown);
   }
 }
 
@@ -310,7 +312,7 @@ void read_columns(const io::Json& row, RowKeys& keys, RowKeyCheck& check, bool l
   for (const text::Message& message : out.conversation.messages)
     check.look_into(message.text, where);
   add_reads(row, {keys.role, kInput, of_choices, keys.text, "image", "images", "system", kHistory},
-            rules.columns, keys.reads);
+            rules.columns, keys);
 }
 
 void complete_columns(Row& row, const io::Json& json, const RowKeys& keys) {

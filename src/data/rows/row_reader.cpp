@@ -75,12 +75,11 @@ ReadRow read_row(std::string_view text, const std::string& where, int64_t index,
     std::optional<nlohmann::ordered_json> ordered;
     if (text.find("\"tool") != std::string_view::npos)
       ordered = nlohmann::ordered_json::parse(text);
-    const std::set<std::string> mapped = mapped_columns(json, rules.columns);
+    read.keys.mapped = mapped_columns(json, rules.columns);
     const std::vector<std::string> replaced = rename_columns(json, rules.columns);
     if (ordered) rename_columns(*ordered, rules.columns);
     read.row =
         parse_row(json, where, index, read.keys, rules, ordered ? &ordered.value() : nullptr);
-    read.keys.mapped = mapped;
     if (members != nullptr) read.keys.unordered = !take_members(read.row, *members);
     if (read.keys.list == kColumns) complete_columns(read.row, json, read.keys);
     RowKeyCheck check(rules.count_unknown, rules.count_marks);

@@ -111,7 +111,9 @@ std::string RowKeys::format() const {
 
 Row parse_row(const io::Json& json, const std::string& where, int64_t index, RowKeys& keys,
               const RowRules& rules, const nlohmann::ordered_json* ordered) {
+  std::set<std::string> mapped = std::move(keys.mapped);
   keys = recognise(json, rules.columns, where);
+  keys.mapped = std::move(mapped);
   RowKeyCheck check(rules.count_unknown, rules.count_marks);
   std::vector<std::string> used = dialogue_keys(keys);
   used.insert(used.begin(), {"id", "image", "images", "answers"});
