@@ -134,10 +134,10 @@ std::string Phase::text(int64_t width) const {
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_;
   const int64_t done = done_;
   std::string line = phase_line({.what = what_,
-                                       .done = done,
-                                       .total = total_,
-                                       .tokens = tokens_,
-                                       .seconds = seconds.count()});
+                                 .done = done,
+                                 .total = total_,
+                                 .tokens = tokens_,
+                                 .seconds = seconds.count()});
   if (width == 0) return line;
   if (total_ > 0) return with_bar(line, done, total_, width);
   return line.substr(0, static_cast<size_t>(std::max<int64_t>(width - 1, 0)));

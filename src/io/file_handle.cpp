@@ -203,6 +203,17 @@ void FileHandle::read_at(uint64_t offset, void* destination, uint64_t bytes) con
   }
 }
 
+bool FileHandle::append_next(std::string& buffer, int64_t& offset, int64_t size,
+                             int64_t most) const {
+  const auto bytes = static_cast<size_t>(std::min(most, size - offset));
+  if (bytes == 0) return false;
+  const size_t before = buffer.size();
+  buffer.resize(before + bytes);
+  read_at(static_cast<uint64_t>(offset), buffer.data() + before, bytes);
+  offset += static_cast<int64_t>(bytes);
+  return true;
+}
+
 void FileHandle::write(const void* data, uint64_t bytes) {
   for (uint64_t done = 0; done < bytes;) {
     const ssize_t wrote =

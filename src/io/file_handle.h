@@ -37,6 +37,9 @@ class FileHandle {
   uint64_t size() const;
   void read_at(uint64_t offset, void* destination,
                uint64_t bytes) const;            // reads all bytes: a short read is kInput
+  /// Appends the next `most` bytes from `offset` on, or those up to `size` if they are fewer, and
+  /// advances `offset`; false at the end.
+  bool append_next(std::string& buffer, int64_t& offset, int64_t size, int64_t most) const;
   void write(const void* data, uint64_t bytes);  // kResource
   void truncate(uint64_t bytes);                 // kResource
   void sync();   // fsync; a failure is kResource and is never retried (the kernel drops the pages

@@ -1,5 +1,5 @@
-// The runs of a sweep, one after the other, each in a process and a folder of its own. A sweep that
-// is started again skips the runs that are done and resumes the others.
+// The runs of a sweep, one after the other, each in a separate process and folder. A sweep that is
+// started again skips the runs that are done and resumes the others.
 #pragma once
 #include <functional>
 #include <string>

@@ -9,7 +9,7 @@
 namespace lft::runs {
 
 /// A row for each run: path, state, steps, best evaluation, time, and the recipe fields that are
-/// not equal in all runs. Fields that do not fit are on lines of their own below the row.
+/// not equal in all runs. Fields that do not fit are on separate lines below the row.
 std::vector<std::string> runs_table(const std::vector<RunInfo>& runs);
 /// {"runs": [{"path": ..., "state": ..., ...}]}, as recipes/FORMATS.md describes it.
 nlohmann::ordered_json runs_json(const std::vector<RunInfo>& runs);

@@ -22,7 +22,7 @@ struct AskFields {
   std::optional<uint64_t> seed;   // not set: each answer is a new sample
   std::vector<std::string> stop;  // texts that end an answer
   bool stream = false, include_usage = false;
-  std::optional<int64_t> top_scores;  // set: log-probabilities, also of so many likely tokens
+  std::optional<int64_t> top_scores;  // if set: log-probabilities, also of this many likely tokens
 };
 
 constexpr int64_t kMostAnswers = 64;    // of one request

@@ -1,7 +1,5 @@
 // Phases on a terminal and into a pipe, and the answer to a signal while one lasts.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <pty.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -16,11 +14,14 @@
 #include "src/base/phase.h"
 #include "src/base/signals.h"
 #include "src/base/terminal.h"
+#include "support/captured_stderr.h"
 
 namespace lft::phase_test {
 namespace {
 
 using std::chrono::milliseconds;
+using test::on_terminal;
+using test::through_pipe;
 
 TEST(Phase, ALineHasTheCountAndTheTimes) {
   EXPECT_EQ(phase_line({.what = "loading the model", .seconds = 7}), "loading the model 0:07");
@@ -49,41 +50,10 @@ TEST(Bar, FillsAndFitsEveryWidth) {
   unsetenv("NO_COLOR");
 }
 
-/// What `body` writes to stderr while stderr is `write_end`.
-std::string captured(int write_end, int read_end, const std::function<void()>& body) {
-  const int saved = dup(STDERR_FILENO);
-  dup2(write_end, STDERR_FILENO);
-  body();
-  dup2(saved, STDERR_FILENO);
-  close(saved);
-  fcntl(read_end, F_SETFL, O_NONBLOCK);
-  std::string text;
-  char buffer[4096];
-  for (ssize_t got = 0; (got = read(read_end, buffer, sizeof buffer)) > 0;)
-    text.append(buffer, static_cast<size_t>(got));
-  close(write_end);
-  close(read_end);
-  return text;
-}
-std::string through_pipe(const std::function<void()>& body) {
-  int ends[2];
-  EXPECT_EQ(pipe(ends), 0);
-  return captured(ends[1], ends[0], body);
-}
-std::string on_terminal(const std::function<void()>& body) {
-  setenv("TERM", "xterm", 1);
-  setenv("NO_COLOR", "1", 1);
-  int terminal = -1, program = -1;
-  winsize size{.ws_row = 24, .ws_col = 60, .ws_xpixel = 0, .ws_ypixel = 0};
-  EXPECT_EQ(openpty(&terminal, &program, nullptr, nullptr, &size), 0);
-  const std::string text = captured(program, terminal, body);
-  unsetenv("NO_COLOR");
-  return text;
-}
 void wait(int ms) { std::this_thread::sleep_for(milliseconds(ms)); }
 
 TEST(Phase, IsDrawnAndRedrawnOnATerminalAndLeavesNothing) {
-  const std::string text = on_terminal([] {
+  const std::string text = on_terminal(60, [] {
     Phase phase("counting tokens", 4);
     wait(400);
     phase.done(2);
@@ -97,7 +67,7 @@ TEST(Phase, IsDrawnAndRedrawnOnATerminalAndLeavesNothing) {
 
 /// The outer one is shown again after the inner one.
 TEST(Phase, TheNewestOneIsShown) {
-  const std::string text = on_terminal([] {
+  const std::string text = on_terminal(60, [] {
     const Phase outer("outer");
     wait(400);
     {

@@ -9,6 +9,7 @@
 
 #include "src/base/log.h"
 #include "src/base/terminal.h"
+#include "support/captured_stderr.h"
 
 namespace lft::terminal_test {
 namespace {
@@ -69,11 +70,7 @@ std::string on_terminal(Body body) {
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
   for (const int fd : {out, err}) close(fd);
-  fcntl(terminal, F_SETFL, O_NONBLOCK);
-  std::string text;
-  char buffer[4096];
-  for (ssize_t got = 0; (got = read(terminal, buffer, sizeof buffer)) > 0;)
-    text.append(buffer, static_cast<size_t>(got));
+  std::string text = test::read_available(terminal);
   close(program);
   close(terminal);
   return text;

@@ -1,10 +1,13 @@
 // Runs the built lft as a user would and keeps its output.
 #pragma once
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <string>
+#include <vector>
 
 #include "support/temp_dir.h"
 #include "train/tiny_run.h"
@@ -39,6 +42,17 @@ inline Ran run_lft(const std::string& arguments, const std::string& folder = "."
   ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   ran.err = slurp(scratch.file("err"));
   return ran;
+}
+
+/// Replaces this process, a forked child, by lft with these arguments.
+[[noreturn]] inline void exec_lft(const std::vector<std::string>& arguments) {
+  setenv("OMP_NUM_THREADS", "1", 1);
+  std::string program = LFT_BINARY_DIR "/lft";
+  std::vector<char*> argv = {program.data()};
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  execv(argv[0], argv.data());
+  _exit(127);
 }
 
 }  // namespace lft::test

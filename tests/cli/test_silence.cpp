@@ -43,14 +43,7 @@ class Watched {
       }
       setenv("TERM", "xterm", 1);
       setenv("NO_COLOR", "1", 1);
-      setenv("OMP_NUM_THREADS", "1", 1);
-      std::string program = LFT_BINARY_DIR "/lft";
-      std::vector<char*> argv = {program.data()};
-      for (const std::string& argument : arguments)
-        argv.push_back(const_cast<char*>(argument.c_str()));
-      argv.push_back(nullptr);
-      execv(argv[0], argv.data());
-      _exit(127);
+      test::exec_lft(arguments);
     }
     if (!terminal) {
       close(ends[1]);

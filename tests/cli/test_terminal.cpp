@@ -70,15 +70,8 @@ Screen on_screen(unsigned short columns, const std::vector<std::string>& argumen
   const pid_t child = forkpty(&fd, nullptr, nullptr, &size);
   if (child == 0) {
     setenv("TERM", terminal, 1);
-    setenv("OMP_NUM_THREADS", "1", 1);
     unsetenv("NO_COLOR");
-    std::string program = LFT_BINARY_DIR "/lft";
-    std::vector<char*> argv = {program.data()};
-    for (const std::string& argument : arguments)
-      argv.push_back(const_cast<char*>(argument.c_str()));
-    argv.push_back(nullptr);
-    execv(argv[0], argv.data());
-    _exit(127);
+    test::exec_lft(arguments);
   }
   Screen screen;
   char buffer[4096];

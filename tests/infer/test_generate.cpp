@@ -263,7 +263,7 @@ TEST_F(Generate, DrawsOfOneSampleAreIndependent) {
   EXPECT_NE(answers[0], answers[2]);
 }
 
-/// Log-probabilities are those of a full pass, whatever the options of the draw.
+/// Log-probabilities are those of a full pass, for any options of the draw.
 TEST_F(Generate, ScoresAreOfTheModelsOwnDistribution) {
   const Sample p = prompt({5, 9, 11}, true);
   for (const double temperature : {0.0, 1.7}) {

@@ -1,10 +1,7 @@
 // The progress of a run: its text at every width, plain lines into a pipe, control sequences only
 // on a terminal.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <pty.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,9 +12,11 @@
 #include "src/base/log.h"
 #include "src/base/terminal.h"
 #include "src/report/progress.h"
+#include "support/captured_stderr.h"
 
 namespace lft::progress_test {
 using namespace lft::report;
+using namespace lft::test;
 namespace {
 
 const StepMetrics kStep{
@@ -67,41 +66,6 @@ TEST(Progress, BarFillsAndFitsEveryWidth) {
   ProgressState none = state();
   none.total_steps = 0;
   EXPECT_EQ(progress_bar(none, 200).substr(0, 3), "[..");
-}
-
-/// Output of `body` to stderr while stderr is `fd`.
-template <class Body>
-std::string captured(int write_end, int read_end, Body body) {
-  const int saved = dup(STDERR_FILENO);
-  dup2(write_end, STDERR_FILENO);
-  body();
-  dup2(saved, STDERR_FILENO);
-  close(saved);
-  fcntl(read_end, F_SETFL, O_NONBLOCK);
-  std::string text;
-  char buffer[4096];
-  for (ssize_t got = 0; (got = read(read_end, buffer, sizeof buffer)) > 0;)
-    text.append(buffer, static_cast<size_t>(got));
-  close(write_end);
-  close(read_end);
-  return text;
-}
-template <class Body>
-std::string through_pipe(Body body) {
-  int ends[2];
-  EXPECT_EQ(pipe(ends), 0);
-  return captured(ends[1], ends[0], body);
-}
-template <class Body>
-std::string on_terminal(unsigned short columns, Body body) {
-  setenv("TERM", "xterm", 1);
-  setenv("NO_COLOR", "1", 1);
-  int terminal = -1, program = -1;
-  winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
-  EXPECT_EQ(openpty(&terminal, &program, nullptr, nullptr, &size), 0);
-  const std::string text = captured(program, terminal, body);
-  unsetenv("NO_COLOR");
-  return text;
 }
 
 /// One-second steps, and the end times of those with a line.

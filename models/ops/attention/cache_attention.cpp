@@ -40,10 +40,12 @@ at::Tensor cache_attention(const at::Tensor& q, const at::Tensor& keys, const at
   expect_dims(seen, "seen", {{"b", b}, {"1", 1}, {"1", 1}, {"s", s}});
   if (!runs_loop(q, keys, values)) return attention(q, keys, values, seen, /*causal=*/false);
   at::RecordFunction record(at::RecordScope::FUNCTION);
-  const std::vector<c10::IValue> inputs = {q, keys, values};
-  if (record.isActive())
+  std::vector<c10::IValue> inputs;
+  if (record.isActive()) {
+    inputs = {q, keys, values};
     record.before("lft::scaled_dot_product_attention",
                   c10::ArrayRef<const c10::IValue>(inputs.data(), inputs.size()));
+  }
   const at::Tensor queries = q.contiguous(), shown = seen.contiguous();
   at::Tensor out = at::empty(q.sizes(), q.options());
   with_loop_type(q.scalar_type(), [&](auto* type) {

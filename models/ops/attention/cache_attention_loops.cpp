@@ -88,7 +88,7 @@ LFT_INLINE void weigh_keys(float* scores, const bool* seen, bool gaps, int64_t c
   for (int64_t k = 0; k < count; ++k) scores[k] *= inverse;
 }
 
-constexpr int64_t kKeyBlock = 32;  // the values of so many keys fit into a processor's first cache
+constexpr int64_t kKeyBlock = 32;  // their values fit into the L1 cache
 
 /// Adds the keys from `first` to `last` to kRows rows of the weighted sum, at the lane at `e`.
 template <int kBytes, int kRows, class T>

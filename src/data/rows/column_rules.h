@@ -19,7 +19,7 @@ struct ColumnRules {
   bool operator==(const ColumnRules&) const = default;
 };
 
-/// The rules of a file, with those of the recipe in place of its own.
+/// The rules of a file; those of the recipe take precedence.
 ColumnRules combined(ColumnRules of_file, const ColumnRules& of_recipe);
 
 io::Json to_json(const ColumnRules& rules);

@@ -9,8 +9,8 @@
 namespace lft::data {
 namespace {
 
-constexpr size_t kPiece = 4u << 20;  // bytes per read
-constexpr size_t kBatch = 1u << 20;  // bytes of rows in a full batch
+constexpr int64_t kPiece = 4u << 20;  // bytes per read
+constexpr size_t kBatch = 1u << 20;   // bytes of rows in a full batch
 constexpr std::string_view kBlank = " \t\r\n";
 constexpr char kWriteRows[] = "write the samples as [{...}, {...}], or as one {...} a line";
 
@@ -90,15 +90,7 @@ bool RowScanner::find_wrapped_rows() {
   return false;
 }
 
-bool RowScanner::fill() {
-  const auto bytes = static_cast<size_t>(std::min<int64_t>(kPiece, size_ - read_));
-  if (bytes == 0) return false;
-  const size_t held = buffer_.size();
-  buffer_.resize(held + bytes);
-  file_.read_at(static_cast<uint64_t>(read_), buffer_.data() + held, bytes);
-  read_ += static_cast<int64_t>(bytes);
-  return true;
-}
+bool RowScanner::fill() { return file_.append_next(buffer_, read_, size_, kPiece); }
 
 /// Keeps at most `most` bytes of an element from `begin` to `at`, the buffer's end.
 void RowScanner::drop_beyond(size_t begin, size_t& at, size_t most) {

@@ -9,7 +9,7 @@
 namespace lft::data {
 namespace {
 
-constexpr size_t kTablePiece = 4u << 20;    // bytes per read
+constexpr int64_t kTablePiece = 4u << 20;   // bytes per read
 constexpr size_t kTableBatch = 1u << 20;    // bytes of rows in a full batch
 constexpr uint64_t kMostHeader = 1u << 20;  // bytes of the first record
 constexpr char kCloseQuote[] =
@@ -196,15 +196,7 @@ TableScanner::TableScanner(const io::FileHandle& file)
            "columns " + join(header_.columns, ", ", 8), "rows after the first line", kNameColumns);
 }
 
-bool TableScanner::fill() {
-  const auto bytes = static_cast<size_t>(std::min<int64_t>(kTablePiece, size_ - read_));
-  if (bytes == 0) return false;
-  const size_t held = buffer_.size();
-  buffer_.resize(held + bytes);
-  file_.read_at(static_cast<uint64_t>(read_), buffer_.data() + held, bytes);
-  read_ += static_cast<int64_t>(bytes);
-  return true;
-}
+bool TableScanner::fill() { return file_.append_next(buffer_, read_, size_, kTablePiece); }
 
 /// Moves to the next record, past line breaks and empty lines; false at the end of the file.
 bool TableScanner::skip_blanks() {

@@ -120,7 +120,7 @@ std::string placed(const Column& column, const std::string& text, size_t width) 
   return column.number ? gap + text : text + gap;
 }
 
-/// The first column is the row's name; it has a line of its own if the table would be too wide.
+/// The first column is the row's name; it is on a separate line if the table is too wide.
 void add_table(const std::vector<Column>& columns, std::vector<std::string>& lines) {
   size_t total = columns.front().width();
   for (size_t c = 1; c < columns.size(); ++c) total += 2 + columns[c].width();

@@ -1,5 +1,7 @@
 #include "src/train/run/estimate.h"
 
+#include <ATen/ceil_div.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -124,7 +126,7 @@ RowSizes row_sizes(const Run& run) {
 
 int64_t evaluations_of(const recipe::Recipe::Train& train, int64_t steps) {
   const int64_t every = train.eval_every_steps;
-  return every > 0 ? (steps + every - 1) / every : 1;
+  return every > 0 ? at::ceil_div(steps, every) : 1;
 }
 
 }  // namespace
