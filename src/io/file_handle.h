@@ -36,7 +36,7 @@ class FileHandle {
   bool is_open() const { return fd_ >= 0 || held_ != nullptr; }
   uint64_t size() const;
   void read_at(uint64_t offset, void* destination,
-               uint64_t bytes) const;            // reads all bytes: a short read is kInput
+               uint64_t bytes) const;  // reads all bytes: a short read is kInput
   /// Appends the next `most` bytes from `offset` on, or those up to `size` if they are fewer, and
   /// advances `offset`; false at the end.
   bool append_next(std::string& buffer, int64_t& offset, int64_t size, int64_t most) const;
