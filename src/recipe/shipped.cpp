@@ -67,7 +67,7 @@ std::vector<std::string> shipped_names() {
 std::string recipe_file(const std::string& given) {
   std::error_code code;
   if (fs::is_regular_file(given, code)) return given;
-  const std::string bundled = resolve_bundled_path(given);
+  std::string bundled = resolve_bundled_path(given);
   if (bundled != given) return bundled;
   const std::string bare =
       given.ends_with(kSuffix) ? given.substr(0, given.size() - kSuffix.size()) : given;

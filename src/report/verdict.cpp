@@ -70,7 +70,7 @@ std::string course(const Curves& curves) {
     return "the " + name + " loss " + (to < from ? "fell" : "rose") + " from " + loss_text(from) +
            " to " + loss_text(to);
   };
-  const std::string text = change("training", curves.first.mean, curves.last.mean);
+  std::string text = change("training", curves.first.mean, curves.last.mean);
   if (curves.held_out.empty()) return text;
   const double from = curves.held_out.front().y, to = curves.held_out.back().y;
   return text + ", " +
