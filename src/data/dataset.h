@@ -7,6 +7,7 @@
 
 #include "src/data/rows/row.h"
 #include "src/data/store/sample.h"
+#include "src/io/pages.h"
 #include "src/text/tokenizer.h"
 
 namespace lft::data {
@@ -47,7 +48,7 @@ class Dataset {
   virtual std::string image_root(int64_t /*number*/) const { return {}; }  // base of relative names
   virtual const std::vector<ImageFile>& image_files() const;
   /// The encoded bytes of an image of a row; empty for prepared data and if it cannot be read.
-  virtual std::string image_bytes(int64_t /*index*/, size_t /*image*/) const { return {}; }
+  virtual io::FileBytes image_bytes(int64_t /*index*/, size_t /*image*/) const { return {}; }
 
   /// The index of a row's source if several data sets were joined.
   virtual int32_t source(int64_t /*index*/) const { return 0; }

@@ -85,7 +85,7 @@ class JoinedDataset : public Dataset {
     });
     return image_files_;
   }
-  std::string image_bytes(int64_t index, size_t image) const override {
+  io::FileBytes image_bytes(int64_t index, size_t image) const override {
     const Place at = row_at(index);
     return at.part->image_bytes(at.number, image);
   }

@@ -102,7 +102,7 @@ class RowSelection : public Dataset {
   std::string image_name(int64_t number) const override { return whole_->image_name(number); }
   std::string image_root(int64_t number) const override { return whole_->image_root(number); }
   const std::vector<ImageFile>& image_files() const override { return whole_->image_files(); }
-  std::string image_bytes(int64_t index, size_t image) const override {
+  io::FileBytes image_bytes(int64_t index, size_t image) const override {
     return whole_->image_bytes(at(index), image);
   }
   int32_t source(int64_t index) const override { return whole_->source(at(index)); }

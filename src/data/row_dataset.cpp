@@ -162,16 +162,16 @@ const std::vector<ImageFile>& RowDataset::image_files() const {
   return image_files_;
 }
 
-std::string RowDataset::image_bytes(int64_t index, size_t image) const {
+io::FileBytes RowDataset::image_bytes(int64_t index, size_t image) const {
   try {
     const Row read = row(index);
     return image < read.images.size()
                ? read_row_image(read, read.images[image], image_root_.empty() ? "." : image_root_,
                                 options_.image_limits)
-               : "";
+               : io::FileBytes();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kInput) throw;
-    return "";
+    return {};
   }
 }
 

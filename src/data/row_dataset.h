@@ -37,7 +37,7 @@ class RowDataset : public Dataset {
   std::string image_name(int64_t number) const override { return index_->image_name(number); }
   std::string image_root(int64_t /*number*/) const override { return image_root_; }
   const std::vector<ImageFile>& image_files() const override;
-  std::string image_bytes(int64_t index, size_t image) const override;
+  io::FileBytes image_bytes(int64_t index, size_t image) const override;
   void keep_index(const std::string& stem) const override;
 
  private:

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <new>
+#include <string>
 
 namespace lft::io {
 
@@ -35,5 +36,8 @@ struct PageAllocator {
   }
   bool operator==(const PageAllocator&) const { return true; }
 };
+
+/// The bytes of a file that may be large.
+using FileBytes = std::basic_string<char, std::char_traits<char>, PageAllocator<char>>;
 
 }  // namespace lft::io

@@ -1,6 +1,7 @@
 #include "src/report/picture.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/common/error.h"
 #include "src/io/decode/image_decode.h"
@@ -10,7 +11,7 @@
 namespace lft::report {
 namespace {
 
-constexpr size_t kMostBytes = 512u << 10;
+constexpr size_t kMostBytes = 96u << 10;  // a page has eight, and several copies while written
 constexpr int64_t kMostSide = 640;
 
 /// Divides both sides by `times`; a pixel is the mean of a square of pixels.
@@ -36,18 +37,20 @@ io::RgbImage scaled_down(const io::RgbImage& image, int64_t times) {
 
 }  // namespace
 
-Picture shown_picture(std::string bytes, const std::string& where) {
+Picture shown_picture(std::string_view bytes, const std::string& where) {
   if (bytes.empty()) return {{}, "the picture is not in the data"};
   const bool shown = bytes.starts_with("\x89PNG") || bytes.starts_with("\xff\xd8\xff");
-  if (shown && bytes.size() <= kMostBytes) return {std::move(bytes), ""};
+  if (shown && bytes.size() <= kMostBytes) return {std::string(bytes), ""};
   try {
-    const io::RgbImage image = io::decode_image(bytes, where);
+    io::RgbImage image = io::decode_image(bytes, where);
     const int64_t side = std::max(image.width, image.height);
     const int64_t times = std::clamp<int64_t>((side + kMostSide - 1) / kMostSide, 1,
                                               std::min(image.width, image.height));
     const std::string size = std::to_string(image.width) + " x " + std::to_string(image.height);
-    return {io::png_file(times == 1 ? image : scaled_down(image, times)),
-            times == 1 ? "" : size + ", shown smaller"};
+    const io::RgbImage small = times == 1 ? std::move(image) : scaled_down(image, times);
+    std::string file = io::png_file(small);
+    if (file.size() > kMostBytes) file = io::jpeg_file(small);
+    return {std::move(file), times == 1 ? "" : size + ", shown smaller"};
   } catch (const Error& error) {
     return {{}, "the picture is not shown: " + error.info().what};
   }

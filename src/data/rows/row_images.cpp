@@ -229,14 +229,14 @@ io::FileHandle open_row_image(const Row& row, const std::string& name, const std
   return io::open_image(root, name, follow_symlinks);
 }
 
-std::string read_row_image(const Row& row, const std::string& name, const std::string& root,
+io::FileBytes read_row_image(const Row& row, const std::string& name, const std::string& root,
                            const io::ImageLimits& limits) {
   const io::FileHandle file = open_row_image(row, name, root, limits.follow_symlinks);
   if (file.size() > limits.max_bytes) {
     refuse(ErrorKind::kInput, "file too large", file.path(), std::to_string(file.size()) + " bytes",
            "at most " + std::to_string(limits.max_bytes) + " bytes");
   }
-  std::string bytes(file.size(), '\0');
+  io::FileBytes bytes(file.size(), '\0');
   file.read_at(0, bytes.data(), bytes.size());
   return bytes;
 }

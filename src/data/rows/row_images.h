@@ -34,7 +34,7 @@ bool take_members(Row& row, const std::vector<RowImage>& members);
 io::FileHandle open_row_image(const Row& row, const std::string& name, const std::string& root,
                               bool follow_symlinks);
 /// Reads its bytes; kInput if they exceed limits.max_bytes.
-std::string read_row_image(const Row& row, const std::string& name, const std::string& root,
+io::FileBytes read_row_image(const Row& row, const std::string& name, const std::string& root,
                            const io::ImageLimits& limits);
 
 }  // namespace lft::data

@@ -80,7 +80,7 @@ std::vector<PreviewImage> make_images(const data::Dataset& dataset, int64_t inde
                        .height = 0,
                        .whole_first = plans.at(i).runs.size() == 1,
                        .square = sample.images[i]};
-    if (const std::string bytes = dataset.image_bytes(index, i); !bytes.empty()) {
+    if (const io::FileBytes bytes = dataset.image_bytes(index, i); !bytes.empty()) {
       const io::RgbImage decoded = io::decode_image(bytes, image.name, limits);
       image.width = decoded.width;
       image.height = decoded.height;

@@ -223,7 +223,7 @@ std::string advice_for_file(const std::string& root, const data::Row& row, const
 }
 
 /// 16-bit grey is clipped at 255, as in PIL's convert("RGB"): brighter values turn white.
-std::optional<ImageFault> white_image(const std::string& name, const std::string& bytes,
+std::optional<ImageFault> white_image(const std::string& name, std::string_view bytes,
                                       const io::ImageLimits& limits) {
   if (!io::read_image_header(bytes, name, limits).deep_grey) return std::nullopt;
   const io::RgbImage image = io::decode_image(bytes, name, limits);
@@ -244,7 +244,7 @@ bool is_flat(const io::RgbImage& image) {
 }
 
 /// An image drawn only in the alpha channel is empty without it.
-std::optional<ImageFault> blank_image(const std::string& name, const std::string& bytes,
+std::optional<ImageFault> blank_image(const std::string& name, std::string_view bytes,
                                       io::ImageLimits limits) {
   if (limits.alpha == io::Alpha::kWhite ||
       !io::read_image_header(bytes, name, limits).transparent ||
@@ -273,7 +273,7 @@ std::optional<ImageFault> damaged_scan(const std::string& name, const io::ImageC
                         "), and is read as PIL reads it; look at it, and save it again"};
 }
 
-std::optional<ImageFault> image_oddity(const std::string& name, const std::string& bytes,
+std::optional<ImageFault> image_oddity(const std::string& name, std::string_view bytes,
                                        const io::ImageCheck& image,
                                        const data::EncodeOptions& options) {
   std::optional<ImageFault> odd = damaged_scan(name, image);
@@ -326,7 +326,7 @@ ImageScan scan_image(const std::string& root, const data::Row& row, const std::s
                            advice_for_file(root, row, name, limits)}};
     }
     fault = DataFault::kBrokenImage;
-    const std::string bytes = data::read_row_image(row, name, root, limits);
+    const io::FileBytes bytes = data::read_row_image(row, name, root, limits);
     const io::ImageCheck image = io::check_image(bytes, path, limits);
     options.images->plan({image.width, image.height});
     return {.oddity = image_oddity(name, bytes, image, options), .content = bytes_hash(bytes)};

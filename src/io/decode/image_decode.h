@@ -1,5 +1,5 @@
 // Decodes image files to the pixels of PIL's convert("RGB") after EXIF rotation. The header is read
-// and bounded before anything is decoded.
+// and bounded before anything is decoded. Also writes JPEG files, with the same library.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -32,6 +32,8 @@ RgbImage decode_square(std::string_view bytes, const ImageHeader& header, const 
 /// for a JPEG: all bytes are read, but not all pixels are computed.
 ImageCheck check_image(std::string_view bytes, const std::string& where,
                        const ImageLimits& limits = {});
+/// A JPEG file of quality 85, for pages. The same error in a build without OpenCV.
+std::string jpeg_file(const RgbImage& image);
 /// "OpenCV 4.6.0, libjpeg 62, libpng 1.6.39, ..."; empty in a build without decoders.
 std::string image_libraries();
 

@@ -13,6 +13,7 @@ namespace {
 }  // namespace
 
 std::string image_libraries() { return ""; }
+std::string jpeg_file(const RgbImage&) { no_decoder("a picture"); }
 
 RgbImage decode_image(std::string_view, const ImageHeader&, const std::string& where, Alpha) {
   no_decoder(where);

@@ -99,7 +99,7 @@ class ImageLook {
     try {
       const std::vector<std::string> paths = dataset_.image_paths(row);
       for (size_t i = 0; i < paths.size(); ++i) {
-        const std::string bytes = dataset_.image_bytes(row, i);
+        const io::FileBytes bytes = dataset_.image_bytes(row, i);
         if (bytes.empty()) return judge(row);
         io::check_image(bytes, paths[i], limits_);
       }

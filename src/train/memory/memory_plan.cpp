@@ -379,7 +379,7 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
   } else {
     add("samples read ahead", samples_ahead(settings, shape));
     add(kImagesRead, (1 + kReadingBlocks) * worst.reading);
-    const bool compiles = settings.precision.compute == at::kBFloat16;
+    const bool compiles = settings.precision.compute == at::kBFloat16 && !types.widens;
     double activations = 0;
     for (const auto& [part, bytes] : moment.activations) activations += bytes;
     add("between blocks", (compiles ? kGapsAmongProducts : kGaps) * activations);
