@@ -139,8 +139,8 @@ void answer_batch(const Evaluation& of, const std::vector<data::Sample>& samples
     as_long = as_long && !records[i].open && row.answers.empty();
   }
   GenerateOptions options = of.options.decode;
-  // Twice the reference and a little more suffices to detect a different answer.
-  if (as_long) options.max_new_tokens = std::min(options.max_new_tokens, 2 * longest + 16);
+  if (as_long)
+    options.max_new_tokens = std::min(options.max_new_tokens, exact_answer_tokens(longest));
   options.seed += static_cast<uint64_t>(records.front().index);  // separate draws for each row
   options.on_token = [&, tokens = int64_t{0}](size_t, int64_t) mutable {
     of.phase.tokens(++tokens);
@@ -211,6 +211,8 @@ void score_captions_of(EvalResult& result) {
 }
 
 }  // namespace
+
+int64_t exact_answer_tokens(int64_t reference) { return 2 * reference + 16; }
 
 EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
                     const text::Tokenizer& tokenizer, const data::EncodeOptions& encode,

@@ -67,6 +67,10 @@ std::vector<std::pair<std::string, double>> figures_of(const EvalResult& result,
 Error not_finite_rows(const EvalResult& result, const text::Tokenizer& tokenizer,
                       at::ScalarType compute);
 
+/// The most tokens of an answer that is compared with a reference of this many: twice as many and a
+/// few more suffice to detect a different one.
+int64_t exact_answer_tokens(int64_t reference);
+
 /// Evaluates in dataset order, with adapters and without dropout. `each` gets a record when its
 /// batch is done. A signal stops it between two batches and between two tokens.
 EvalResult evaluate(family::Model& model, const data::Dataset& dataset,

@@ -15,7 +15,7 @@ using namespace lft::test;
 namespace {
 
 std::string bytes_of(const Row& row, size_t image) {
-  return read_row_image(row, row.images.at(image), "", {});
+  return std::string(read_row_image(row, row.images.at(image), "", {}));
 }
 
 /// RFC 4648, section 10.

@@ -72,7 +72,7 @@ std::function<void(int64_t, train::Optimizer&)> planted() {
 /// The body of each process started by run_processes(); does nothing in a normal test run.
 TEST(Rank, DISABLED_Trains) {
   if (variable("LFT_TEST_RECIPE").empty()) return;
-  install_signal_handlers();  // as lft does: SIGPIPE would end the process that writes to a lost one
+  install_signal_handlers();  // as lft does: a write to a lost process must not end this one
   const auto read = [] { return read_recipe(variable("LFT_TEST_RECIPE")); };
   const train::TrainOptions options{.resume = !variable("LFT_TEST_RESUME").empty(),
                                     .gradients_ready = planted()};

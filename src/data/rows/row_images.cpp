@@ -230,7 +230,7 @@ io::FileHandle open_row_image(const Row& row, const std::string& name, const std
 }
 
 io::FileBytes read_row_image(const Row& row, const std::string& name, const std::string& root,
-                           const io::ImageLimits& limits) {
+                             const io::ImageLimits& limits) {
   const io::FileHandle file = open_row_image(row, name, root, limits.follow_symlinks);
   if (file.size() > limits.max_bytes) {
     refuse(ErrorKind::kInput, "file too large", file.path(), std::to_string(file.size()) + " bytes",

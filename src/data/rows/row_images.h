@@ -35,6 +35,6 @@ io::FileHandle open_row_image(const Row& row, const std::string& name, const std
                               bool follow_symlinks);
 /// Reads its bytes; kInput if they exceed limits.max_bytes.
 io::FileBytes read_row_image(const Row& row, const std::string& name, const std::string& root,
-                           const io::ImageLimits& limits);
+                             const io::ImageLimits& limits);
 
 }  // namespace lft::data

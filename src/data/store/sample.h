@@ -45,6 +45,17 @@ struct SampleLength {
     tower += plan.tower_positions;
     placed += plan.positions();
   }
+  /// Replaces each number by the larger one.
+  void raise_to(const SampleLength& other) {
+    const auto raise = [](auto& number, auto least) { number = std::max(number, least); };
+    raise(tokens, other.tokens);
+    raise(supervised, other.supervised);
+    raise(images, other.images);
+    raise(reading, other.reading);
+    raise(values, other.values);
+    raise(tower, other.tower);
+    raise(placed, other.placed);
+  }
 };
 
 }  // namespace lft::data

@@ -36,6 +36,7 @@ RgbImage decode_avif(std::string_view bytes, const ImageHeader& header, const st
 RgbImage decode_heif(std::string_view bytes, const ImageHeader& header, const std::string& where,
                      size_t room, Alpha alpha);
 /// A WebP without animation.
+std::string encode_jpeg_with_opencv(const RgbImage& image);
 RgbImage decode_with_opencv(std::string_view bytes, const ImageHeader& header,
                             const std::string& where, size_t room, Alpha alpha);
 

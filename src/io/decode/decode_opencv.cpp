@@ -111,7 +111,7 @@ RgbImage decode_with_opencv(std::string_view bytes, const ImageHeader& header,
   return image;
 }
 
-std::string jpeg_file(const RgbImage& image) {
+std::string encode_jpeg_with_opencv(const RgbImage& image) {
   cv::Mat bgr(static_cast<int>(image.height), static_cast<int>(image.width), CV_8UC3);
   for (size_t i = 0; i < image.rgb_hwc.size(); ++i)
     bgr.data[i] = image.rgb_hwc[i / 3 * 3 + 2 - i % 3];

@@ -170,4 +170,6 @@ ImageCheck check_image(std::string_view bytes, const std::string& where,
   return check;
 }
 
+std::string jpeg_file(const RgbImage& image) { return encode_jpeg_with_opencv(image); }
+
 }  // namespace lft::io

@@ -221,8 +221,10 @@ std::vector<std::string> check_samples(RunInputs& inputs) {
   data::BadSamples bad;
   const std::vector<data::SampleLength> held_out =
       data::measure_lengths(*inputs.data.eval, inputs.recipe.data.workers, &bad);
-  if (inputs.recipe.train.eval_every_steps > 0)
-    inputs.eval_reading = std::ranges::max(held_out, {}, &data::SampleLength::reading).reading;
+  if (inputs.recipe.train.eval_every_steps > 0) {
+    inputs.evaluated_rows = std::ssize(held_out);
+    for (const data::SampleLength& row : held_out) inputs.evaluated.raise_to(row);
+  }
   check_bad(inputs, inputs.data.eval->size(), "data.eval", bad, lines);
   count_supervision(inputs, held_out, "data.eval", "no evaluation counts them",
                     "the evaluations do not see it", lines);

@@ -9,6 +9,7 @@
 #include "models/family/config.h"
 #include "models/ops/weight/weight.h"
 #include "src/data/sources/epoch_sources.h"
+#include "src/data/store/sample.h"
 #include "src/recipe/recipe.h"
 #include "src/train/machine/precision.h"
 
@@ -28,8 +29,10 @@ struct RunSettings {
   int64_t steps_per_epoch = 0, total_steps = 0;
   int64_t rank = 0, ranks = 1;   // of the processes that share each step's micro-batches
   int64_t shard_group_size = 1;  // processes of this machine that shard the decoder's layers
-  int64_t eval_reading = 0;      // SampleLength::reading, the largest among rows evaluated between
-                                 // steps, while the workers read ahead for the next step
+  // The maximum of each number over the rows that are evaluated between steps, while the workers
+  // read ahead for the next step; 0 without such rows.
+  data::SampleLength evaluated = {};
+  int64_t evaluated_rows = 0;
 };
 
 /// Resolves train.grad_accum: auto: 1 without a train.global_batch, else the number of passes for

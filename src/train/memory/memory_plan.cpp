@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "models/llama/attention_mask.h"
+#include "models/llama/kv_cache.h"
 #include "src/base/sum_tree.h"
 #include "src/data/batch.h"
+#include "src/infer/evaluate.h"
 #include "src/train/inputs/run_data.h"
 #include "src/train/machine/cpu_allocator.h"
 #include "src/train/memory/memory_units.h"
@@ -20,9 +22,9 @@ namespace lft::train {
 namespace {
 
 constexpr int64_t kMostEpochs = 100;
-constexpr double kSmallBlocks = 4.9e6;    // and stacks: measured on the CPU, equal for all models
-constexpr double kWorkerBlocks = 0.35e6;  // the same for one of data.workers
-constexpr double kReadingBlocks = 0.01;   // fraction of image memory: the decoders' rows and tables
+constexpr double kSmallBlocks = 4.9e6;   // and stacks: measured on the CPU, equal for all models
+constexpr double kWorkerBlocks = 0.5e6;  // the same for one of data.workers
+constexpr double kReadingBlocks = 0.01;  // fraction of image memory: the decoders' rows and tables
 // Fraction of the activations lost to gaps between malloc's blocks: measured on the CPU in float32,
 // and with the kernels that oneDNN caches.
 constexpr double kGaps = 0.04, kGapsAmongProducts = 0.11;
@@ -244,6 +246,44 @@ double reading_budget(const recipe::Recipe& recipe,
   return images > 0 ? std::max(most, std::ceil(std::min(together, images) * sum / images)) : 0;
 }
 
+/// An evaluation between two steps: the passes without gradients, and the answers of a metric with
+/// their cache of keys and values. Not counted on a GPU.
+Moment evaluation_moment(const RunSettings& settings) {
+  const data::SampleLength& row = settings.evaluated;
+  if (row.tokens == 0 || !settings.device.is_cpu()) return {};
+  const recipe::Recipe& recipe = settings.recipe;
+  const int64_t rows = std::min(recipe.train.batch_size, settings.evaluated_rows);
+  const std::optional<infer::Metric> metric = infer::find_metric(recipe.train.keep_best.word());
+  int64_t answer = 0;
+  if (metric == infer::Metric::kExact) answer = infer::exact_answer_tokens(row.supervised);
+  if (metric && metric != infer::Metric::kExact) answer = infer::GenerateOptions().max_new_tokens;
+  RunSettings frozen = settings;
+  frozen.recipe.lora.targets.clear();
+  frozen.recipe.full.clear();
+  const PassShape shape{.samples = rows,
+                        .rows = rows,
+                        .longest = row.tokens,
+                        .images = rows * row.images,
+                        .supervised = rows * row.supervised,
+                        .values = rows * row.values,
+                        .tower = rows * row.tower,
+                        .placed = rows * row.placed};
+  Moment moment = worst_moment(memory_units(frozen, shape), pixel_bytes(shape), 1, 0);
+  moment.name = "evaluation, " + moment.name;
+  moment.gradients = trained_bytes(memory_units(settings, shape));
+  // Its loader reads ahead too.
+  moment.pixels += static_cast<double>(2 + 2 * recipe.data.workers / std::max<int64_t>(1, rows)) *
+                   pixel_bytes(shape) / 4;
+  if (!metric) return moment;
+  const llama::LlamaConfig& text = settings.config.text;
+  const int64_t positions = rows * llama::whole_key_steps(row.tokens + answer);
+  moment.activations["keys and values of answers"] +=
+      static_cast<double>(2 * text.layers * text.kv_heads * text.head_dim * positions) *
+      pass_types(settings).compute;
+  moment.temporaries += 4.0 * 2 * static_cast<double>(rows * text.vocab);  // logits
+  return moment;
+}
+
 /// The largest number of partial sums of one process.
 double waiting_sums(const RunSettings& settings, const MicroBatchShape& worst, double bytes) {
   if (!adds_by_tree(bytes, settings.device)) return 0;
@@ -336,8 +376,10 @@ MicroBatchShape worst_micro_batch(const RunSettings& settings,
   }
   MicroBatchShape worst = seen.largest();
   worst.in_step = in_step;
-  worst.reading = reading_budget(settings.recipe, lengths) +
-                  static_cast<double>(images_at_a_time(settings.recipe) * settings.eval_reading);
+  // An evaluation reads its rows within the same limit.
+  worst.reading =
+      std::max(reading_budget(settings.recipe, lengths),
+               static_cast<double>(images_at_a_time(settings.recipe) * settings.evaluated.reading));
   return worst;
 }
 
@@ -346,7 +388,8 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
   TrainedSize size = trained_size(settings);
   if (settings.ranks > 1) size.update = std::max(size.update, 4 * size.trained);  // the input
   const PassTypes types = pass_types(settings);
-  const Moment moment = pass_moment(settings, shape, size.update);
+  Moment moment = pass_moment(settings, shape, size.update);
+  keep_larger(moment, evaluation_moment(settings));
   MemoryPlan plan{.parts = {}, .moment = moment.name, .spare = moment.spare};
   const auto add = [&](const std::string& name, double bytes) {
     if (bytes > 0) plan.parts.push_back({name, bytes});
@@ -384,7 +427,8 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
     for (const auto& [part, bytes] : moment.activations) activations += bytes;
     add("between blocks", (compiles ? kGapsAmongProducts : kGaps) * activations);
     add("stacks and small blocks",
-        kSmallBlocks + kWorkerBlocks * static_cast<double>(settings.recipe.data.workers));
+        kSmallBlocks + kWorkerBlocks * static_cast<double>(settings.recipe.data.workers) *
+                           (settings.evaluated_rows > 0 ? 2 : 1));  // an evaluation has its own
     add(compiles ? "oneDNN's cached kernels" : "MKL's buffers",
         compiles ? static_cast<double>(kCachedProducts * cached_product_bytes())
                  : std::min(kMklBuffers, largest_operand(settings.config, shape)));
