@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "src/base/text.h"
+#include "src/io/png_write.h"
 #include "src/train/inputs/preflight.h"
 #include "src/train/memory/memory_plan.h"
 #include "src/train/run/trainer.h"
@@ -41,7 +42,8 @@ TEST(Preflight, RowsWhoseEndTheLimitCutsAreCounted) {
       << join(check_samples(cut));
 }
 
-TEST(Preflight, ImagesToEvaluateOnBetweenStepsAreReadBesideThoseToTrainOn) {
+/// Training and evaluations share one limit, which the largest image of either fits into.
+TEST(Preflight, ImagesToEvaluateOnBetweenStepsAreReadWithinTheSameLimit) {
   const test::TinyRun run;
   Recipe recipe = run.recipe("out");  // evaluates on its training rows
   const auto reading = [&](int64_t every) {
@@ -56,7 +58,16 @@ TEST(Preflight, ImagesToEvaluateOnBetweenStepsAreReadBesideThoseToTrainOn) {
   };
   const double at_the_end = reading(0);
   EXPECT_GT(at_the_end, 3 * 31 * 31);  // the square of the largest one, 31 x 18
-  EXPECT_EQ(reading(2), 2 * at_the_end);
+  EXPECT_EQ(reading(2), at_the_end);
+  const io::RgbImage large{200, 90, io::Pixels(3 * 200 * 90, 77)};
+  run.dir().write("images/large.png", io::png_file(large));
+  io::Json rows = io::Json::parse(test::slurp(run.dir().file("rows.json")));
+  for (io::Json& row : rows) {
+    if (row.contains("image")) row["image"] = "large.png";
+  }
+  recipe.data.eval = run.dir().write("large.json", rows.dump());
+  EXPECT_EQ(reading(0), at_the_end);
+  EXPECT_GT(reading(2), 3 * 200 * 200);
 }
 
 /// 65,536 samples a step are at most the 12 that there are.
