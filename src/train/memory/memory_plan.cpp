@@ -247,8 +247,8 @@ double reading_budget(const recipe::Recipe& recipe,
 }
 
 /// An evaluation between two steps: the passes without gradients, and the answers of a metric with
-/// their cache of keys and values. Not counted on a GPU.
-Moment evaluation_moment(const RunSettings& settings) {
+/// their cache of keys and values. `gradients`: of all trainables. Not counted on a GPU.
+Moment evaluation_moment(const RunSettings& settings, double gradients) {
   const data::SampleLength& row = settings.evaluated;
   if (row.tokens == 0 || !settings.device.is_cpu()) return {};
   const recipe::Recipe& recipe = settings.recipe;
@@ -270,7 +270,7 @@ Moment evaluation_moment(const RunSettings& settings) {
                         .placed = rows * row.placed};
   Moment moment = worst_moment(memory_units(frozen, shape), pixel_bytes(shape), 1, 0);
   moment.name = "evaluation, " + moment.name;
-  moment.gradients = trained_bytes(memory_units(settings, shape));
+  moment.gradients = gradients;
   // Its loader reads ahead too.
   moment.pixels += static_cast<double>(2 + 2 * recipe.data.workers / std::max<int64_t>(1, rows)) *
                    pixel_bytes(shape) / 4;
@@ -389,7 +389,7 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
   if (settings.ranks > 1) size.update = std::max(size.update, 4 * size.trained);  // the input
   const PassTypes types = pass_types(settings);
   Moment moment = pass_moment(settings, shape, size.update);
-  keep_larger(moment, evaluation_moment(settings));
+  keep_larger(moment, evaluation_moment(settings, moment.gradients));
   MemoryPlan plan{.parts = {}, .moment = moment.name, .spare = moment.spare};
   const auto add = [&](const std::string& name, double bytes) {
     if (bytes > 0) plan.parts.push_back({name, bytes});
