@@ -147,7 +147,10 @@ TEST_P(Silence, IsAtMostFiveSecondsLong) {
     EXPECT_EQ(lft.wait(), 0) << lft.output();
     took = test::step_lines(recipe.output_dir).at(0)["step_s"].get<double>();
     EXPECT_LT(lft.longest_gap(), GetParam() ? 2 : 6) << lft.output();
-    EXPECT_NE(lft.output().find("step 0/1"), std::string::npos) << lft.output();
+    // A step that proves short prints no line within it.
+    if (took > 6) {
+      EXPECT_NE(lft.output().find("step 0/1"), std::string::npos) << lft.output();
+    }
   }
   EXPECT_GT(took, 6);
 }
