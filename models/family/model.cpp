@@ -165,6 +165,32 @@ at::Tensor ModelImpl::next_logits(const Batch& batch, llama::KvCache& cache,
   return logits;
 }
 
+ScoredRows ModelImpl::score_and_begin(const Batch& batch, const std::vector<int64_t>& prompts,
+                                      llama::KvCache& cache, const ImageFeatures* known) {
+  const SupervisedRows supervised = supervised_rows(batch.labels_bt, config.text.vocab);
+  const int64_t b = batch.input_ids_bt.size(0), t = batch.input_ids_bt.size(1),
+                k = supervised.rows_k.size(0);
+  const llama::DecoderInput input = embed(batch, known);
+  cache.lengths = prompts;
+  if (input.positions_3bt.defined())
+    cache.offsets = offsets_after(input.positions_3bt, cache.lengths);
+  const at::Tensor ends = at::arange(b, at::kLong) * t + at::tensor(prompts, at::kLong) - 1;
+  const at::Tensor rows = ops::copy_to_device(at::cat({supervised.rows_k, ends}), device());
+  const at::Tensor hidden =
+      call("language_model.model", language_model->model, input, rows, &cache);
+  llama::clear_after_lengths(cache);
+  return {.logprobs_k =
+              k == 0 ? at::zeros({0}, at::TensorOptions().dtype(at::kFloat))
+                     : language_model->head(hidden.narrow(0, 0, k),
+                                            ops::copy_to_device(supervised.targets_k, device())),
+          .logits_bv = language_model->head(hidden.narrow(0, k, b), at::Tensor())};
+}
+
+bool ModelImpl::is_causal() const {
+  return !config.text.rope_scaling.follows_length() &&
+         !config.text.local_rope_scaling.follows_length();
+}
+
 at::Tensor ModelImpl::all_logits(const Batch& batch) {
   llama::KvCache* no_cache = nullptr;
   return call("language_model", language_model, embed(batch), at::Tensor(), at::Tensor(), no_cache);

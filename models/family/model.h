@@ -22,6 +22,12 @@ struct ImageFeatures {
 /// Concatenates the features of several batches.
 ImageFeatures join_features(const std::vector<ImageFeatures>& parts);
 
+/// Rows that are scored and answered.
+struct ScoredRows {
+  at::Tensor logprobs_k;  // as of ModelImpl::supervised_logprobs()
+  at::Tensor logits_bv;   // float32, at the end of each prompt
+};
+
 class ModelImpl : public torch::nn::Module {
  public:
   explicit ModelImpl(const ModelConfig& config);
@@ -46,6 +52,12 @@ class ModelImpl : public torch::nn::Module {
   /// calls take one new token per row. `known` as in embed().
   at::Tensor next_logits(const Batch& batch, llama::KvCache& cache,
                          const ImageFeatures* known = nullptr);
+  /// supervised_logprobs() and the first call of next_logits(), for the first prompts[row]
+  /// positions of each row, in one pass over a padded batch. The cache then contains the prompts.
+  ScoredRows score_and_begin(const Batch& batch, const std::vector<int64_t>& prompts,
+                             llama::KvCache& cache, const ImageFeatures* known = nullptr);
+  /// Whether a position's state does not depend on later ones, as score_and_begin() needs.
+  bool is_causal() const;
   /// [b, t, v] float32 logits of every position, for comparisons and merge checks, not for
   /// training.
   at::Tensor all_logits(const Batch& batch);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "models/ops/core/copy_to_device.h"
 
@@ -35,6 +36,17 @@ at::Tensor with_capacity(const at::Tensor& held_bhse, int64_t capacity) {
   return larger;
 }
 
+void clear_after_lengths(KvCache& cache) {
+  for (size_t layer = 0; layer < cache.keys.size(); ++layer) {
+    for (const at::Tensor& held_bhse : {cache.keys[layer], cache.values[layer]}) {
+      for (int64_t row = 0; row < held_bhse.size(0); ++row) {
+        const int64_t length = cache.lengths.at(static_cast<size_t>(row));
+        held_bhse[row].narrow(1, length, held_bhse.size(2) - length).zero_();
+      }
+    }
+  }
+}
+
 KvCache join_rows(const KvCache& cache, const KvCache& more) {
   if (cache.empty()) return more;
   if (more.empty()) return cache;
@@ -50,7 +62,7 @@ KvCache join_rows(const KvCache& cache, const KvCache& more) {
   return out;
 }
 
-KvCache keep_rows(const KvCache& cache, const std::vector<int64_t>& rows) {
+KvCache keep_rows(KvCache cache, const std::vector<int64_t>& rows) {
   if (rows.empty() || cache.empty()) return {};
   KvCache out;
   for (const int64_t row : rows) {
@@ -60,12 +72,12 @@ KvCache keep_rows(const KvCache& cache, const std::vector<int64_t>& rows) {
   const int64_t longest = *std::max_element(out.lengths.begin(), out.lengths.end());
   const at::Tensor kept =
       ops::copy_to_device(at::tensor(rows, at::kLong), cache.keys.front().device());
-  const auto of = [&](const at::Tensor& held) {
+  const auto take = [&](at::Tensor& held) {
     const int64_t capacity = std::min(held.size(2), whole_key_steps(longest + 1));
-    return held.narrow(2, 0, capacity).index_select(0, kept);
+    return std::exchange(held, {}).narrow(2, 0, capacity).index_select(0, kept);
   };
-  for (const at::Tensor& keys : cache.keys) out.keys.push_back(of(keys));
-  for (const at::Tensor& values : cache.values) out.values.push_back(of(values));
+  for (at::Tensor& keys : cache.keys) out.keys.push_back(take(keys));
+  for (at::Tensor& values : cache.values) out.values.push_back(take(values));
   return out;
 }
 

@@ -22,9 +22,12 @@ int64_t whole_key_steps(int64_t keys);
 
 /// Keys or values with at least this capacity; new positions are zero.
 at::Tensor with_capacity(const at::Tensor& held_bhse, int64_t capacity);
+/// Sets the positions from each row's length on to zero, after a pass that stored more.
+void clear_after_lengths(KvCache& cache);
 /// Concatenates the rows of two caches of one model, those of `more` last. Either may be empty.
 KvCache join_rows(const KvCache& cache, const KvCache& more);
-/// Selects rows, in this order, with the capacity of the longest.
-KvCache keep_rows(const KvCache& cache, const std::vector<int64_t>& rows);
+/// Selects rows, in this order, with the capacity of the longest. The layers of the old cache are
+/// freed one after the other.
+KvCache keep_rows(KvCache cache, const std::vector<int64_t>& rows);
 
 }  // namespace lft::llama

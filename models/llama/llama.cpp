@@ -302,7 +302,10 @@ at::Tensor LlamaForCausalLmImpl::forward(const DecoderInput& input, const at::Te
                                          const at::Tensor& targets_k, KvCache* cache) {
   if (targets_k.defined())
     expect_dims(targets_k, "targets", {{"k", rows_k.defined() ? rows_k.size(0) : kAnySize}});
-  const at::Tensor hidden = call("model", model, input, rows_k, cache);
+  return head(call("model", model, input, rows_k, cache), targets_k);
+}
+
+at::Tensor LlamaForCausalLmImpl::head(const at::Tensor& hidden, const at::Tensor& targets_k) {
   const bool adapted = lm_head && lm_head->adapter() != nullptr;
   const at::Tensor weight = lm_head ? lm_head->weight : model->embed_tokens->weight;
   if (targets_k.defined() && !adapted) return ops::token_logprobs(hidden, weight, targets_k);

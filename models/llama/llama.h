@@ -146,6 +146,8 @@ class LlamaForCausalLmImpl : public torch::nn::Module {
   /// float32 logits [b, t, v] or [k, v].
   at::Tensor forward(const DecoderInput& input, const at::Tensor& rows_k,
                      const at::Tensor& targets_k, KvCache* cache);
+  /// The part of forward() after the decoder, of normalised final states [b, t, d] or [k, d].
+  at::Tensor head(const at::Tensor& hidden, const at::Tensor& targets_k);
   LlamaModel model{nullptr};
   layers::Linear lm_head{nullptr};  // null if it is tied to the embedding
 };

@@ -30,6 +30,7 @@ struct EvalCommand {
   RecipeArgs recipe;                          // its path is empty if none was given
   std::string data, image_root, out, metric;  // metric: empty: the recipe's keep_best metric
   bool json = false;
+  int64_t batch_size = infer::EvalOptions().batch_size;
   DecodeOptions decode;
   std::vector<recipe::Source> held_out = {};  // instead of data: a share of these rows
   double share = 0;  // share held out with this seed: a recipe's data.eval_share
@@ -200,6 +201,7 @@ void eval(EvalCommand command) {
   const std::unique_ptr<data::Dataset> dataset = open_rows(command, infer);
 
   infer::EvalOptions options;
+  options.batch_size = command.batch_size;
   options.decode = command.decode.generate;
   options.stop = command.decode.stop;
   options.metric = metric;
@@ -233,6 +235,11 @@ void add_eval(Command& app) {
   command.option("--metric", options->metric,
                  "metric in addition to exact match: exact, vqa (VQAv2), anls (DocVQA), relaxed "
                  "(ChartQA), choice, caption (CIDEr and BLEU-4)");
+  command
+      .option("--batch-size", options->batch_size,
+              "number of rows in a pass; fewer take less memory")
+      .show_default()
+      .range(1, 4096);
   add_decode_options(command, options->decode);
   command.flag("--json", options->json,
                "print one line of JSON also on a terminal, as in a pipe or a file");

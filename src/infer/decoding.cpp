@@ -161,7 +161,7 @@ std::vector<int64_t> Decoding::draw(std::vector<Row>& rows, at::Tensor logits_bv
 
 void Decoding::keep(const std::vector<int64_t>& places) {
   if (places.size() == rows_.size()) return;
-  cache_ = keep_rows(cache_, places);
+  cache_ = keep_rows(std::move(cache_), places);
   rows_ = at_places(rows_, places);
 }
 
@@ -181,12 +181,33 @@ NonFinite Decoding::explain(const Row& row) const {
   return bad;
 }
 
+at::Tensor Decoding::run_prompts(const std::vector<Prompt>& prompts, llama::KvCache& cache) {
+  const bool scored = prompts.front().whole != nullptr;
+  std::vector<data::Sample> samples;
+  for (const Prompt& prompt : prompts) samples.push_back(scored ? *prompt.whole : *prompt.sample);
+  const at::Device device = model_->device();
+  const family::ImageFeatures features = features_of(model_, samples, encode_, device);
+  const family::Batch batch = data::collate(samples, encode_, device);
+  if (!scored) return model_->next_logits(batch, cache, &features).to(at::kCPU);
+  std::vector<int64_t> lengths;
+  for (const Prompt& prompt : prompts) lengths.push_back(std::ssize(prompt.sample->input_ids));
+  const family::ScoredRows rows = model_->score_and_begin(batch, lengths, cache, &features);
+  const at::Tensor logprobs_k = rows.logprobs_k.to(at::kCPU);
+  int64_t next = 0;
+  for (const Prompt& prompt : prompts) {
+    const int64_t count = prompt.whole->supervised();
+    *prompt.logprobs = logprobs_k.narrow(0, next, count);
+    next += count;
+  }
+  return rows.logits_bv.to(at::kCPU);
+}
+
 std::vector<FinishedAnswer> Decoding::begin(const std::vector<Prompt>& prompts) {
   std::vector<FinishedAnswer> ended;
   if (prompts.empty()) return ended;
   std::vector<Row> rows;
-  std::vector<data::Sample> samples;
-  std::vector<int64_t> sources;  // the sample of each row
+  std::vector<Prompt> once;      // one prompt of each sample
+  std::vector<int64_t> sources;  // the index in `once` of each row
   for (const Prompt& prompt : prompts) {
     const GenerateOptions& options = prompt.options;
     rows.push_back({.key = prompt.key,
@@ -195,23 +216,18 @@ std::vector<FinishedAnswer> Decoding::begin(const std::vector<Prompt>& prompts) 
                     .generator = std::mt19937_64(options.seed),
                     .ids = prompt.sample->input_ids,
                     .prompt = std::make_shared<data::Sample>(*prompt.sample)});
-    const bool again = !samples.empty() && prompt.sample == prompts[sources.size() - 1].sample;
-    if (!again) samples.push_back(*prompt.sample);
-    sources.push_back(std::ssize(samples) - 1);
+    if (once.empty() || prompt.sample != once.back().sample) once.push_back(prompt);
+    sources.push_back(std::ssize(once) - 1);
   }
   const at::NoGradGuard no_grad;
   const ops::ComputeDtypeGuard guard(compute_);
   const ops::FewRowsGuard few_rows;
-  const at::Device device = model_->device();
-  const family::ImageFeatures features = features_of(model_, samples, encode_, device);
   llama::KvCache fresh;
   const at::Tensor logits_bv =
-      model_->next_logits(data::collate(samples, encode_, device), fresh, &features)
-          .to(at::kCPU)
-          .index_select(0, at::tensor(sources, at::kLong));
+      run_prompts(once, fresh).index_select(0, at::tensor(sources, at::kLong));
   const std::vector<int64_t> open = draw(rows, logits_bv, ended);
-  if (open.size() < rows.size() || samples.size() < rows.size())
-    fresh = keep_rows(fresh, at_places(sources, open));
+  if (open.size() < rows.size() || once.size() < rows.size())
+    fresh = keep_rows(std::move(fresh), at_places(sources, open));
   cache_ = join_rows(cache_, fresh);
   std::ranges::move(at_places(rows, open), std::back_inserter(rows_));
   return ended;

@@ -65,6 +65,10 @@ class Decoding {
     size_t key = 0;  // chosen by the caller, for on_token and FinishedAnswer
     const data::Sample* sample = nullptr;
     GenerateOptions options;
+    /// If set, a row that begins with the sample's ids, whose supervised tokens are scored in the
+    /// same pass; set for all prompts of a call or for none, and only if the model is_causal().
+    const data::Sample* whole = nullptr;
+    at::Tensor* logprobs = nullptr;  // receives them: float32 [supervised tokens], on the CPU
   };
 
   Decoding(family::Model& model, const data::EncodeOptions& encode, at::ScalarType compute);
@@ -91,6 +95,9 @@ class Decoding {
   /// continue.
   std::vector<int64_t> draw(std::vector<Row>& rows, at::Tensor logits_bv,
                             std::vector<FinishedAnswer>& ended) const;
+  /// Runs the prompts, each one with its whole row if it has one, and returns the logits of their
+  /// next tokens, float32 on the CPU.
+  at::Tensor run_prompts(const std::vector<Prompt>& prompts, llama::KvCache& cache);
   void keep(const std::vector<int64_t>& places);
   /// Finds why the logits after this row's ids are not finite, by running the row alone.
   NonFinite explain(const Row& row) const;

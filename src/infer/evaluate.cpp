@@ -31,6 +31,16 @@ struct Evaluation {
   Phase& phase;
 };
 
+/// Sets the loss of a row from the log-probabilities of its supervised tokens.
+void set_loss(const Evaluation& of, const data::Sample& sample, const at::Tensor& logprobs_k,
+              EvalRecord& record) {
+  if (record.supervised > 0)
+    record.loss =
+        -logprobs_k.to(at::kDouble).sum().item<double>() / static_cast<double>(record.supervised);
+  if (!std::isfinite(record.loss) && !record.open)
+    record.bad = explain_loss(of.model, sample, of.encode, of.options.compute);
+}
+
 /// Teacher-forced: every supervised token's log-probability, split back to the rows.
 void score_batch(const Evaluation& of, const std::vector<data::Sample>& samples,
                  std::vector<EvalRecord>& records) {
@@ -41,18 +51,12 @@ void score_batch(const Evaluation& of, const std::vector<data::Sample>& samples,
   const at::Device device = of.model->language_model->parameters().front().device();
   const family::Batch batch = data::make_batch(
       {.encode = of.encode, .device = device, .packed = of.options.max_tokens > 0}, samples);
-  const at::Tensor logprobs =
-      objective::forward_logprobs({.compute = of.options.compute}, of.model, batch)
-          .to(at::kCPU, at::kDouble)
-          .contiguous();
-  const double* next = logprobs.const_data_ptr<double>();
+  const at::Tensor logprobs_k =
+      objective::forward_logprobs({.compute = of.options.compute}, of.model, batch).to(at::kCPU);
+  int64_t next = 0;
   for (size_t i = 0; i < records.size(); ++i) {
-    EvalRecord& record = records[i];
-    double sum = 0;
-    for (int64_t k = 0; k < record.supervised; ++k) sum -= *next++;
-    record.loss = record.supervised > 0 ? sum / static_cast<double>(record.supervised) : 0;
-    if (!std::isfinite(record.loss) && !record.open)
-      record.bad = explain_loss(of.model, samples[i], of.encode, of.options.compute);
+    set_loss(of, samples[i], logprobs_k.narrow(0, next, records[i].supervised), records[i]);
+    next += records[i].supervised;
   }
 }
 
@@ -89,12 +93,12 @@ int64_t answer_tokens(const data::Sample& sample, const data::Sample& prompt,
       static_cast<int64_t>(tokenizer.encode(reference).size()));
 }
 
-/// Indices in `prompts` of parts of at most `most` positions, including padding; 0: one part.
-std::vector<size_t> part_starts(const std::vector<data::Sample>& prompts, int64_t most) {
+/// Indices of parts of at most `most` positions, including padding; 0: one part.
+std::vector<size_t> part_starts(const std::vector<int64_t>& lengths, int64_t most) {
   std::vector<size_t> starts;
   int64_t longest = 0;
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    const auto length = static_cast<int64_t>(prompts[i].input_ids.size());
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    const int64_t length = lengths[i];
     longest = std::max(longest, length);
     const bool fits = !starts.empty() &&
                       (most == 0 || longest * static_cast<int64_t>(i - starts.back() + 1) <= most);
@@ -117,10 +121,17 @@ void judge(const Evaluation& of, EvalRecord& record) {
   record.score = score.value_or(0);
 }
 
-void answer_batch(const Evaluation& of, const std::vector<data::Sample>& samples,
-                  std::vector<EvalRecord>& records) {
+/// The prompts of a batch's rows.
+struct Questions {
   std::vector<data::Sample> prompts;
-  std::vector<EvalRecord*> asked;
+  std::vector<const data::Sample*> wholes;  // the row of each
+  std::vector<EvalRecord*> records;
+  int64_t most_tokens = 0;  // of an answer
+};
+
+Questions questions_of(const Evaluation& of, const std::vector<data::Sample>& samples,
+                       std::vector<EvalRecord>& records) {
+  Questions asked;
   int64_t longest = 0;
   bool as_long = of.options.metric == Metric::kExact;  // as the reference
   for (size_t i = 0; i < records.size(); ++i) {
@@ -132,15 +143,40 @@ void answer_batch(const Evaluation& of, const std::vector<data::Sample>& samples
     records[i].references = row.answers;
     if (row.answers.empty() && !records[i].open) records[i].references = {turn.answer};
     if (records[i].supervised == 0 && !records[i].open) continue;
-    prompts.push_back(data::encode_question(row, answer, samples[i], of.tokenizer, of.encode));
-    asked.push_back(&records[i]);
-    longest =
-        std::max(longest, answer_tokens(samples[i], prompts.back(), turn.answer, of.tokenizer));
+    asked.prompts.push_back(
+        data::encode_question(row, answer, samples[i], of.tokenizer, of.encode));
+    asked.wholes.push_back(&samples[i]);
+    asked.records.push_back(&records[i]);
+    longest = std::max(longest,
+                       answer_tokens(samples[i], asked.prompts.back(), turn.answer, of.tokenizer));
     as_long = as_long && !records[i].open && row.answers.empty();
   }
+  asked.most_tokens = of.options.decode.max_new_tokens;
+  if (as_long) asked.most_tokens = std::min(asked.most_tokens, exact_answer_tokens(longest));
+  return asked;
+}
+
+/// Whether one pass over the rows computes their losses and begins their answers.
+bool in_one_pass(const Evaluation& of, const Questions& asked) {
+  if (!of.options.loss || !of.model->is_causal()) return false;
+  for (size_t i = 0; i < asked.prompts.size(); ++i) {
+    const std::vector<int64_t>&prompt = asked.prompts[i].input_ids,
+          &whole = asked.wholes[i]->input_ids;
+    if (prompt.empty() || prompt.size() > whole.size() ||
+        !std::equal(prompt.begin(), prompt.end(), whole.begin()))
+      return false;
+  }
+  return true;
+}
+
+void answer_batch(const Evaluation& of, const std::vector<data::Sample>& samples,
+                  std::vector<EvalRecord>& records) {
+  const Questions asked = questions_of(of, samples, records);
+  const bool one_pass = in_one_pass(of, asked);
+  if (of.options.loss && !one_pass) score_batch(of, samples, records);
+  if (requested_signal() != 0) return;
   GenerateOptions options = of.options.decode;
-  if (as_long)
-    options.max_new_tokens = std::min(options.max_new_tokens, exact_answer_tokens(longest));
+  options.max_new_tokens = asked.most_tokens;
   options.seed += static_cast<uint64_t>(records.front().index);  // separate draws for each row
   options.on_token = [&, tokens = int64_t{0}](size_t, int64_t) mutable {
     of.phase.tokens(++tokens);
@@ -149,24 +185,30 @@ void answer_batch(const Evaluation& of, const std::vector<data::Sample>& samples
   options.stops = {};
   if (!stop.empty()) options.stops = [&](const auto& answer) { return stop.ends(answer); };
   std::vector<Generated> answers;
-  const std::vector<size_t> starts = part_starts(prompts, of.options.max_tokens);
+  std::vector<int64_t> lengths;
+  for (size_t i = 0; i < asked.prompts.size(); ++i)
+    lengths.push_back(std::ssize((one_pass ? *asked.wholes[i] : asked.prompts[i]).input_ids));
+  const std::vector<size_t> starts = part_starts(lengths, of.options.max_tokens);
   for (size_t part = 0; part < starts.size() && requested_signal() == 0; ++part) {
-    const auto begin = prompts.begin() + static_cast<std::ptrdiff_t>(starts[part]);
-    const auto end = part + 1 < starts.size()
-                         ? prompts.begin() + static_cast<std::ptrdiff_t>(starts[part + 1])
-                         : prompts.end();
-    for (Generated& answer :
-         generate_batch(of.model, {begin, end}, of.encode, options, of.options.compute))
+    const auto from = static_cast<std::ptrdiff_t>(starts[part]),
+               to = static_cast<std::ptrdiff_t>(part + 1 < starts.size() ? starts[part + 1]
+                                                                         : lengths.size());
+    const std::vector<const data::Sample*> wholes(asked.wholes.begin() + from,
+                                                  asked.wholes.begin() + to);
+    for (Generated& answer : generate_batch(
+             of.model, {asked.prompts.begin() + from, asked.prompts.begin() + to}, of.encode,
+             options, of.options.compute, one_pass ? wholes : std::vector<const data::Sample*>()))
       answers.push_back(std::move(answer));
   }
-  answers.resize(asked.size());  // after a signal the last ones are missing
-  for (size_t i = 0; i < asked.size(); ++i) {
+  for (size_t i = 0; i < answers.size(); ++i) {  // after a signal the last ones are missing
+    EvalRecord& record = *asked.records[i];
+    if (one_pass) set_loss(of, *asked.wholes[i], answers[i].logprobs, record);
     if (answers[i].bad) {
-      if (!asked[i]->bad) asked[i]->bad = std::move(answers[i].bad);
+      if (!record.bad) record.bad = std::move(answers[i].bad);
       continue;
     }
-    asked[i]->answer = std::string(trimmed(stop.cut(of.tokenizer.decode(answers[i].ids))));
-    judge(of, *asked[i]);
+    record.answer = std::string(trimmed(stop.cut(of.tokenizer.decode(answers[i].ids))));
+    judge(of, record);
   }
   of.phase.tokens(0);
 }
@@ -242,9 +284,11 @@ EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
       std::vector<EvalRecord> records = records_of(evaluation, samples, step.indices[micro]);
       const auto stopped = [&] { return result.stopped = requested_signal() != 0; };
       if (stopped()) break;
-      if (options.loss) score_batch(evaluation, samples, records);
-      if (stopped()) break;
-      if (options.answers) answer_batch(evaluation, samples, records);
+      if (options.answers) {
+        answer_batch(evaluation, samples, records);
+      } else if (options.loss) {
+        score_batch(evaluation, samples, records);
+      }
       if (stopped()) break;
       for (EvalRecord& record : records) {
         if (record.open) {  // only the end token: no answer

@@ -8,12 +8,17 @@ namespace lft::infer {
 std::vector<Generated> generate_batch(family::Model& model,
                                       const std::vector<data::Sample>& prompts,
                                       const data::EncodeOptions& encode,
-                                      const GenerateOptions& options, at::ScalarType compute) {
+                                      const GenerateOptions& options, at::ScalarType compute,
+                                      const std::vector<const data::Sample*>& wholes) {
   std::vector<Generated> answers(prompts.size());
   std::vector<Decoding::Prompt> begun;
   for (size_t row = 0; row < prompts.size(); ++row) {
     begun.push_back({.key = row, .sample = &prompts[row], .options = options});
     begun.back().options.seed += row;
+    if (!wholes.empty()) {
+      begun.back().whole = wholes[row];
+      begun.back().logprobs = &answers[row].logprobs;
+    }
     begun.back().options.on_token = [&](size_t key, int64_t id) {
       answers[key].ids.push_back(id);
       if (options.on_token) options.on_token(key, id);

@@ -20,13 +20,16 @@ std::vector<int64_t> generate(family::Model& model, const data::Sample& prompt,
 
 struct Generated {
   std::vector<int64_t> ids;
+  at::Tensor logprobs;           // of the whole row's supervised tokens, float32
   std::optional<NonFinite> bad;  // why it ends after these ids
 };
 /// The same for several prompts of any lengths; row i uses seed + i. Greedy answers equal those of
 /// single prompts up to rounding of the logits. Logits that are not finite end only their answer.
+/// `wholes`: none, or the row of each prompt, which is scored, too (Decoding::Prompt::whole).
 std::vector<Generated> generate_batch(family::Model& model,
                                       const std::vector<data::Sample>& prompts,
                                       const data::EncodeOptions& encode,
-                                      const GenerateOptions& options, at::ScalarType compute);
+                                      const GenerateOptions& options, at::ScalarType compute,
+                                      const std::vector<const data::Sample*>& wholes = {});
 
 }  // namespace lft::infer

@@ -58,6 +58,31 @@ TEST_P(QwenVlGolden, LogprobsAndLogitsAreTransformers) {
             3 * kTolerance);
 }
 
+/// The last positions of each row are its answer: scores are the golden's, and the cache contains
+/// only the prompt, so that any other answer can follow.
+TEST_P(QwenVlGolden, OnePassScoresRowsAndBeginsTheirAnswers) {
+  const at::NoGradGuard no_grad;
+  std::vector<int64_t> prompts;
+  for (int64_t row = 0; row < 3; ++row)
+    prompts.push_back(batch_.lengths_b[row].item<int64_t>() - 1 - row);
+  llama::KvCache cache;
+  const family::ScoredRows rows = model_->score_and_begin(batch_, prompts, cache);
+  EXPECT_LT(max_difference(rows.logprobs_k, tensor_of(entry_["logprobs"])), kTolerance);
+  EXPECT_EQ(cache.lengths, prompts);
+  family::Batch one, whole = batch_;
+  one.input_ids_bt = at::tensor({7, 20, 31}, at::kLong).unsqueeze(1);
+  const at::Tensor next = model_->next_logits(one, cache);
+  whole.input_ids_bt = batch_.input_ids_bt.clone();
+  for (int64_t row = 0; row < 3; ++row)
+    whole.input_ids_bt[row][prompts[static_cast<size_t>(row)]] = one.input_ids_bt[row][0];
+  const at::Tensor logits = model_->all_logits(whole);
+  for (int64_t row = 0; row < 3; ++row) {
+    const int64_t end = prompts[static_cast<size_t>(row)];
+    EXPECT_LT(max_difference(rows.logits_bv[row], logits[row][end - 1]), 3 * kTolerance) << row;
+    EXPECT_LT(max_difference(next[row], logits[row][end]), 3 * kTolerance) << row;
+  }
+}
+
 TEST_P(QwenVlGolden, GradientsAreAutograds) {
   for (at::Tensor& parameter : model_->parameters()) parameter.set_requires_grad(true);
   test::loss_sum(model_, batch_).backward();

@@ -172,6 +172,31 @@ TEST(Evaluate, PackedRowsHaveTheFiguresOfPaddedOnes) {
   }
 }
 
+/// Loss and answers of a batch come from one pass over its rows.
+TEST(Evaluate, LossAndAnswersAreThoseOfSeparatePasses) {
+  const test::TinyRun run;
+  const std::string file = rows_file(run);
+  for (const int64_t max_tokens : {0, 200}) {
+    EvalOptions both{.batch_size = 3,
+                     .workers = 1,
+                     .max_tokens = max_tokens,
+                     .decode = {.max_new_tokens = 12, .on_token = {}},
+                     .metric = Metric::kVqa};
+    EvalOptions loss = both, answers = both;
+    loss.answers = answers.loss = false;
+    const EvalResult got = evaluate_rows(run, file, both), losses = evaluate_rows(run, file, loss),
+                     answered = evaluate_rows(run, file, answers);
+    ASSERT_EQ(got.records.size(), 4u);
+    EXPECT_EQ(got.supervised, losses.supervised);
+    for (size_t i = 0; i < got.records.size(); ++i) {
+      // float32 sums of at most 200 terms in another order
+      EXPECT_NEAR(got.records[i].loss, losses.records[i].loss, 4e-6 * losses.records[i].loss) << i;
+      EXPECT_EQ(got.records[i].answer, answered.records[i].answer) << i;
+      EXPECT_EQ(got.records[i].answered, answered.records[i].answered) << i;
+    }
+  }
+}
+
 TEST(Evaluate, ARowWithoutAnAnswerLeavesARunItsReport) {
   const test::TinyRun run;
   Recipe recipe = run.recipe("out");
