@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <ctime>
 
+#include "src/base/bar.h"
 #include "src/base/errors.h"
 #include "src/base/terminal.h"
 #include "src/base/text.h"
@@ -19,19 +21,6 @@ using Json = nlohmann::ordered_json;
 using Row = std::array<std::string, 5>;
 constexpr int64_t kWidth = 80;  // of a terminal without a known width
 constexpr size_t kMaxValue = 40, kMaxIncidents = 5;
-
-std::string time_text(double seconds) {
-  const auto whole = static_cast<int64_t>(seconds + 0.5);
-  char text[32];
-  if (whole >= 3600) {
-    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", static_cast<long long>(whole / 3600),
-                  static_cast<long long>(whole / 60 % 60), static_cast<long long>(whole % 60));
-  } else {
-    std::snprintf(text, sizeof text, "%lld:%02lld", static_cast<long long>(whole / 60),
-                  static_cast<long long>(whole % 60));
-  }
-  return text;
-}
 
 std::string steps_text(const RunInfo& run) {
   const report::RunMetrics& m = run.metrics;
@@ -99,14 +88,14 @@ void put_progress(const RunInfo& run, std::vector<std::string>& lines) {
   put(lines, "loss",
       value_text(m.loss) + "  grad " + format_number(m.grad_norm) + "  lr " +
           format_number(m.lr, "%.2g"));
-  std::string time = time_text(m.seconds) + " so far";
+  std::string time = duration_text(std::round(m.seconds)) + " so far";
   if (std::isfinite(m.step_s))
     time = format_number(m.step_s, "%.3g s a step, ") + format_number(m.tokens_per_s, "%.0f") +
            " tokens/s, " + time;
   if (m.total_steps > m.step && run.state == State::kRunning) {
     const double rest =
         m.seconds / static_cast<double>(m.step) * static_cast<double>(m.total_steps - m.step);
-    time += ", about " + time_text(rest) + " left";
+    time += ", about " + duration_text(std::round(rest)) + " left";
   }
   put(lines, "time", time);
 }
@@ -160,7 +149,7 @@ std::vector<std::string> runs_table(const std::vector<RunInfo>& runs) {
   std::vector<Row> rows = {{"run", "state", "steps", "best " + human(figure.name), "time"}};
   for (const RunInfo& run : runs)
     rows.push_back({escape_text(run.path), state_word(run.state), steps_text(run),
-                    best_text(run, figure), time_text(run.metrics.seconds)});
+                    best_text(run, figure), duration_text(std::round(run.metrics.seconds))});
   std::array<size_t, 5> widths{};
   for (const Row& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
@@ -256,7 +245,7 @@ std::vector<std::string> status_lines(const RunInfo& run) {
   if (!run.owner.empty()) state += ": " + escape_text(run.owner);
   if (run.state == State::kFailed) state += ": " + escape_text(run.metrics.failed, 400);
   if (const double quiet = silence(run); run.state == State::kRunning && quiet >= 0)
-    state += "; last line of metrics " + time_text(quiet) + " ago";
+    state += "; last line of metrics " + duration_text(quiet) + " ago";
   put(lines, "state", state);
   put_progress(run, lines);
   put_evaluations(run, lines);

@@ -1,19 +1,15 @@
 #include "src/train/memory/memory_plan.h"
 
 #include <algorithm>
-#include <cmath>
-#include <map>
-#include <thread>
 #include <utility>
 
 #include "models/llama/attention_mask.h"
-#include "models/llama/kv_cache.h"
 #include "src/base/sum_tree.h"
 #include "src/data/batch.h"
-#include "src/infer/evaluate.h"
-#include "src/train/inputs/run_data.h"
 #include "src/train/machine/cpu_allocator.h"
+#include "src/train/memory/evaluation_moment.h"
 #include "src/train/memory/memory_units.h"
+#include "src/train/memory/moment.h"
 #include "src/train/optim/rules.h"
 #include "src/train/step/gradient_tree.h"
 #include "src/train/step/graph_passes.h"
@@ -21,7 +17,6 @@
 namespace lft::train {
 namespace {
 
-constexpr int64_t kMostEpochs = 100;
 constexpr double kSmallBlocks = 4.9e6;   // and stacks: measured on the CPU, equal for all models
 constexpr double kWorkerBlocks = 0.5e6;  // the same for one of data.workers
 constexpr double kReadingBlocks = 0.01;  // fraction of image memory: the decoders' rows and tables
@@ -67,71 +62,6 @@ PassShape shape_of(const RunSettings& settings, const MicroBatchShape& batch) {
   if (fills_up(settings))
     shape.longest = data::filled_tokens(shape.longest, settings.recipe.train.max_tokens_per_step);
   return shape;
-}
-
-/// Bytes allocated at one moment of a pass, by part.
-struct Moment {
-  std::string name;
-  std::map<std::string, double> activations;
-  double gradients = 0, temporaries = 0, pixels = 0;
-  double proof = 0;  // copies of a CUDA graph's outputs
-  double spare = 0;  // optional part of the total
-  double total() const {
-    double sum = gradients + temporaries + pixels + proof;
-    for (const auto& [part, bytes] : activations) sum += bytes;
-    return sum;
-  }
-};
-
-void keep_larger(Moment& most, Moment moment) {
-  if (moment.total() > most.total()) most = std::move(moment);
-}
-
-double trained_bytes(const std::vector<MemoryUnit>& units) {
-  double sum = 0;
-  for (const MemoryUnit& unit : units) sum += unit.gradients;
-  return sum;
-}
-
-/// Forward through the units, then backward, then an update, which temporarily needs `update`
-/// bytes. The gradients are allocated throughout.
-Moment worst_moment(const std::vector<MemoryUnit>& units, double pixels, double input_share,
-                    double update) {
-  const double all = trained_bytes(units);
-  Moment most, now{.name = "forward pass", .activations = {}, .gradients = all, .pixels = pixels};
-  for (const MemoryUnit& unit : units) {
-    Moment moment = now;
-    moment.name += ", " + unit.name;
-    moment.temporaries = unit.forward;
-    now.activations[unit.part] += unit.recomputed ? unit.input * input_share : unit.saved;
-    moment.activations[unit.part] += unit.recomputed ? unit.input : unit.saved;
-    keep_larger(most, std::move(moment));
-  }
-  now.name = "backward pass";
-  now.pixels = 0;
-  for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
-    Moment first = now;
-    first.name += ", " + unit->name;
-    if (unit->recomputed) first.activations[unit->part] += unit->saved;
-    Moment second = first;
-    first.temporaries = unit->backward;
-    second.activations[unit->part] -= unit->saved - unit->early;
-    second.temporaries = unit->second;
-    keep_larger(most, std::move(first));
-    keep_larger(most, std::move(second));
-    now.activations[unit->part] -= unit->recomputed ? unit->input * input_share : unit->saved;
-  }
-  keep_larger(
-      most, {.name = "optimizer step", .activations = {}, .gradients = all, .temporaries = update});
-  return most;
-}
-
-double pixel_bytes(const PassShape& shape) { return 4.0 * static_cast<double>(shape.values); }
-
-Moment plain_moment(const RunSettings& settings, const std::vector<MemoryUnit>& units,
-                    const PassShape& shape, double update) {
-  const double input_share = offloads_activations(settings.recipe, settings.device) ? 0 : 1;
-  return worst_moment(units, pixel_bytes(shape), input_share, update);
 }
 
 double embeds_bytes(const RunSettings& settings, int64_t tokens) {
@@ -222,68 +152,6 @@ double samples_ahead(const RunSettings& settings, const PassShape& shape) {
          static_cast<double>(shape.samples);
 }
 
-/// Decoding more images at a time than processors takes more memory and no less time.
-int64_t images_at_a_time(const recipe::Recipe& recipe) {
-  return std::min<int64_t>(recipe.data.workers, std::max(2U, std::thread::hardware_concurrency()));
-}
-
-/// The memory limit of the loader's workers (data::ReadingBudget): as many
-/// images of median size as are read at a time, or the largest one alone.
-/// Workers come close to it in any order. Without train.worst_first
-/// nothing is measured before the first step, and there is no limit.
-double reading_budget(const recipe::Recipe& recipe,
-                      const std::vector<data::SampleLength>& lengths) {
-  double sum = 0, most = 0, images = 0;
-  for (const data::SampleLength& each : lengths) {
-    const auto bytes = static_cast<double>(each.reading);
-    sum += bytes;
-    most = std::max(most, bytes);
-    images += bytes > 0 ? 1 : 0;
-  }
-  if (!recipe.train.worst_first)
-    return std::min(static_cast<double>(recipe.data.workers), images) * most;
-  const auto together = static_cast<double>(images_at_a_time(recipe));
-  return images > 0 ? std::max(most, std::ceil(std::min(together, images) * sum / images)) : 0;
-}
-
-/// An evaluation between two steps: the passes without gradients, and the answers of a metric with
-/// their cache of keys and values. `gradients`: of all trainables. Not counted on a GPU.
-Moment evaluation_moment(const RunSettings& settings, double gradients) {
-  const data::SampleLength& row = settings.evaluated;
-  if (row.tokens == 0 || !settings.device.is_cpu()) return {};
-  const recipe::Recipe& recipe = settings.recipe;
-  const int64_t rows = std::min(recipe.train.batch_size, settings.evaluated_rows);
-  const std::optional<infer::Metric> metric = infer::find_metric(recipe.train.keep_best.word());
-  int64_t answer = 0;
-  if (metric == infer::Metric::kExact) answer = infer::exact_answer_tokens(row.supervised);
-  if (metric && metric != infer::Metric::kExact) answer = infer::GenerateOptions().max_new_tokens;
-  RunSettings frozen = settings;
-  frozen.recipe.lora.targets.clear();
-  frozen.recipe.full.clear();
-  const PassShape shape{.samples = rows,
-                        .rows = rows,
-                        .longest = row.tokens,
-                        .images = rows * row.images,
-                        .supervised = rows * row.supervised,
-                        .values = rows * row.values,
-                        .tower = rows * row.tower,
-                        .placed = rows * row.placed};
-  Moment moment = worst_moment(memory_units(frozen, shape), pixel_bytes(shape), 1, 0);
-  moment.name = "evaluation, " + moment.name;
-  moment.gradients = gradients;
-  // Its loader reads ahead too.
-  moment.pixels += static_cast<double>(2 + 2 * recipe.data.workers / std::max<int64_t>(1, rows)) *
-                   pixel_bytes(shape) / 4;
-  if (!metric) return moment;
-  const llama::LlamaConfig& text = settings.config.text;
-  const int64_t positions = rows * llama::whole_key_steps(row.tokens + answer);
-  moment.activations["keys and values of answers"] +=
-      static_cast<double>(2 * text.layers * text.kv_heads * text.head_dim * positions) *
-      pass_types(settings).compute;
-  moment.temporaries += 4.0 * 2 * static_cast<double>(rows * text.vocab);  // logits
-  return moment;
-}
-
 /// The largest number of partial sums of one process.
 double waiting_sums(const RunSettings& settings, const MicroBatchShape& worst, double bytes) {
   if (!adds_by_tree(bytes, settings.device)) return 0;
@@ -293,95 +161,6 @@ double waiting_sums(const RunSettings& settings, const MicroBatchShape& worst, d
 }
 
 }  // namespace
-
-LargestMicroBatch::Weights LargestMicroBatch::weigh(const RunSettings& settings) {
-  const family::ImagePlan image = family::reference_image_plan(settings.config);
-  const auto with_images = [&](PassShape shape, int64_t images) {
-    shape.images = images;
-    shape.values = images * image.shape.values();
-    shape.tower = images * image.tower_positions;
-    shape.placed = images * image.positions();
-    return shape;
-  };
-  const PassShape base =
-      with_images({.samples = 4, .rows = 4, .longest = 1024, .supervised = 1024}, 4);
-  const auto total = [&](PassShape shape) {
-    return plain_moment(settings, memory_units(settings, shape), shape, /*update=*/0).total();
-  };
-  const double start = total(base);
-  PassShape longer = base, asked = base;
-  const PassShape more = with_images(base, 8);
-  longer.longest *= 2;
-  asked.supervised *= 2;
-  return {.token = (total(longer) - start) / 4096,
-          .tower = (total(more) - start) / static_cast<double>(more.tower - base.tower),
-          .supervised = (total(asked) - start) / 1024};
-}
-
-LargestMicroBatch::LargestMicroBatch(const RunSettings& settings) : weights_(weigh(settings)) {}
-
-void LargestMicroBatch::consider(MicroBatchShape batch) {
-  const auto supervised = static_cast<double>(batch.supervised());
-  const double bytes = weights_.token * static_cast<double>(batch.positions()) +
-                       weights_.tower * static_cast<double>(batch.sum(&data::SampleLength::tower)) +
-                       weights_.supervised * supervised;
-  if (supervised == 0 || bytes <= most_) return;
-  most_ = bytes;
-  largest_ = std::move(batch);
-}
-
-int64_t MicroBatchShape::longest() const {
-  return samples.empty() ? 0 : std::ranges::max(samples, {}, &data::SampleLength::tokens).tokens;
-}
-int64_t MicroBatchShape::positions() const {
-  return packed ? sum(&data::SampleLength::tokens)
-                : static_cast<int64_t>(samples.size()) * longest();
-}
-
-MicroBatchShape worst_micro_batch(const RunSettings& settings,
-                                  const std::vector<data::SampleLength>& lengths) {
-  const data::LoaderOptions options = loader_options(settings, lengths);
-  const int64_t size = data::epoch_size(options, std::ssize(lengths)),
-                group = options.batch_size * options.grad_accum;
-  const bool packed = options.max_tokens > 0;
-  LargestMicroBatch seen(settings);
-  int64_t in_step = 0;
-  const int64_t epochs =
-      std::min<int64_t>(kMostEpochs, (settings.total_steps + settings.steps_per_epoch - 1) /
-                                         settings.steps_per_epoch);
-  for (int64_t epoch = 0; epoch < epochs; ++epoch) {
-    data::EpochOrder order(options, std::ssize(lengths), epoch);
-    for (int64_t begin = 0; begin < size; begin += group) {
-      const MicroBatchShape none{.samples = {},
-                                 .indices = {},
-                                 .step = epoch * settings.steps_per_epoch + begin / group + 1,
-                                 .packed = packed};
-      if (none.step > settings.total_steps) break;
-      data::MicroBatchCutter cutter(options);
-      MicroBatchShape batch = none;
-      int64_t starts = 0;
-      for (int64_t i = begin; i < std::min(begin + group, size); ++i) {
-        const auto index = static_cast<size_t>(order.at(i));
-        if (cutter.starts_micro_batch(i - begin, lengths[index].tokens)) {
-          ++starts;
-          seen.consider(std::exchange(batch, none));
-        }
-        if (lengths[index].tokens == 0) continue;
-        batch.samples.push_back(lengths[index]);
-        batch.indices.push_back(static_cast<int64_t>(index));
-      }
-      seen.consider(std::move(batch));
-      in_step = std::max(in_step, starts);
-    }
-  }
-  MicroBatchShape worst = seen.largest();
-  worst.in_step = in_step;
-  // An evaluation reads its rows within the same limit.
-  worst.reading =
-      std::max(reading_budget(settings.recipe, lengths),
-               static_cast<double>(images_at_a_time(settings.recipe) * settings.evaluated.reading));
-  return worst;
-}
 
 MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst) {
   const PassShape shape = shape_of(settings, worst);

@@ -301,7 +301,9 @@ MemoryUnit patch_unit(const Counting& c, const Stack& s) {
   MemoryUnit unit{.name = "vision patches", .part = s.part};
   if (c.trains.whole(family::kVision)) unit.saved = pixels * c.types.compute;
   unit.early = unit.saved;
-  unit.forward = 4 * pixels + 2 * embeddings;
+  // The pixels in the order of the patches, and their copies for the product.
+  const double compute = c.types.compute < 4 ? c.types.compute : 0, wide = c.types.widens ? 4 : 0;
+  unit.forward = (4 + compute + wide) * pixels + 2 * embeddings + wide * s.tokens * s.width;
   return unit;
 }
 

@@ -1,0 +1,47 @@
+#include "src/train/memory/evaluation_moment.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "models/llama/kv_cache.h"
+#include "src/infer/evaluate.h"
+
+namespace lft::train {
+
+Moment evaluation_moment(const RunSettings& settings, double gradients) {
+  const data::SampleLength& row = settings.evaluated;
+  if (row.tokens == 0 || !settings.device.is_cpu()) return {};
+  const recipe::Recipe& recipe = settings.recipe;
+  const int64_t rows = std::min(recipe.train.batch_size, settings.evaluated_rows);
+  const std::optional<infer::Metric> metric = infer::find_metric(recipe.train.keep_best.word());
+  int64_t answer = 0;
+  if (metric == infer::Metric::kExact) answer = infer::exact_answer_tokens(row.supervised);
+  if (metric && metric != infer::Metric::kExact) answer = infer::GenerateOptions().max_new_tokens;
+  RunSettings frozen = settings;
+  frozen.recipe.lora.targets.clear();
+  frozen.recipe.full.clear();
+  const PassShape shape{.samples = rows,
+                        .rows = rows,
+                        .longest = row.tokens,
+                        .images = rows * row.images,
+                        .supervised = rows * row.supervised,
+                        .values = rows * row.values,
+                        .tower = rows * row.tower,
+                        .placed = rows * row.placed};
+  Moment moment = worst_moment(memory_units(frozen, shape), pixel_bytes(shape), 1, 0);
+  moment.name = "evaluation, " + moment.name;
+  moment.gradients = gradients;
+  // Its loader reads ahead too.
+  moment.pixels += static_cast<double>(2 + 2 * recipe.data.workers / std::max<int64_t>(1, rows)) *
+                   pixel_bytes(shape) / 4;
+  if (!metric) return moment;
+  const llama::LlamaConfig& text = settings.config.text;
+  const int64_t positions = rows * llama::whole_key_steps(row.tokens + answer);
+  moment.activations["keys and values of answers"] +=
+      static_cast<double>(2 * text.layers * text.kv_heads * text.head_dim * positions) *
+      pass_types(settings).compute;
+  moment.temporaries += 4.0 * 2 * static_cast<double>(rows * text.vocab);  // logits
+  return moment;
+}
+
+}  // namespace lft::train
