@@ -14,6 +14,7 @@
 #include "src/infer/generate.h"
 #include "src/infer/metrics.h"
 #include "src/train/machine/device.h"
+#include "src/train/proof/first_loss.h"
 #include "src/train/proof/proof_probe.h"
 #include "src/train/run/sample_answers.h"
 
@@ -22,7 +23,8 @@ namespace {
 
 constexpr double kShortPass = 2;  // seconds
 constexpr int64_t kTimedTokens = 5, kTimedAnswers = 3;
-constexpr double kForwardShare = 0.4;  // of the time of a pass with gradients
+constexpr double kForwardShare = 0.4;  // of the time of a pass with gradients, if not measured
+constexpr double kImagePasses = 3;     // of the image check: own images, others' and grey ones
 
 class PassTimer {
  public:
@@ -50,15 +52,20 @@ double probe_positions(const Probe& probe) {
   return static_cast<double>(probe.packed ? total : longest * probe.samples.size());
 }
 
-double time_pass(Run& run, const TrainabilityReport& proof) {
-  if (proof.pass_s >= kShortPass) return proof.pass_s;
+/// A pass over the probe with gradients, and one without.
+void time_passes(Run& run, const TrainabilityReport& proof, Speed& speed) {
+  const double positions = probe_positions(run.probe);
+  speed.position = proof.pass_s / positions;
+  if (proof.pass_s >= kShortPass) return;
   std::vector<at::Tensor> tensors;
   for (const lora::Trainable& trainable : run.model.trainables) tensors.push_back(trainable.tensor);
   Probe probe = run.probe;
   probe.loss_scale = proof.loss_scale;
-  const PassTimer timer;
+  PassTimer timer;
   probe_gradients(run.model.model, tensors, probe);
-  return std::min(proof.pass_s, timer.seconds());
+  speed.position = std::min(proof.pass_s, timer.lap()) / positions;
+  mean_loss(run.model.model, run.probe, run.probe.samples, run.state.compute);
+  speed.forward = timer.lap() / positions;
 }
 
 /// The beginning of an answer to one of the probe's rows; keeps the shorter times.
@@ -80,6 +87,8 @@ void time_answer(Run& run, size_t row, Speed& speed) {
   };
   infer::generate_batch(run.model.model, {prompt}, data.encode, options, run.state.compute);
   if (!begun) take(speed.first_token, timer.seconds());  // an end token came first
+  if (speed.forward == 0)
+    speed.forward = speed.first_token / static_cast<double>(prompt.input_ids.size());
 }
 
 /// Several short answers: the first one is slower, and one may end at once.
@@ -144,11 +153,13 @@ double padded_mean(std::vector<int64_t> lengths, int64_t batch) {
 }
 
 Speed measure_speed(Run& run, const TrainabilityReport& proof) {
-  const double positions = probe_positions(run.probe);
-  if (!proof.probe_finite || positions == 0 || requested_signal() != 0) return {};
+  if (!proof.probe_finite || probe_positions(run.probe) == 0 || requested_signal() != 0) return {};
   const Phase phase("estimate of the duration");
-  Speed speed{.position = time_pass(run, proof) / positions};
+  Speed speed;
+  time_passes(run, proof, speed);
   time_answers(run, speed);
+  if (speed.forward == 0) speed.forward = kForwardShare * speed.position;
+  speed.forward = std::min(speed.forward, speed.position);
   release_free_memory();
   return speed;
 }
@@ -174,6 +185,9 @@ Work planned_work(const Run& run) {
     const auto held_out = static_cast<double>(run.inputs.data.eval->size()) / ranks;
     work.evaluations = evaluations_of(train, run.inputs.total_steps);
     work.eval_positions = held_out * padded;
+    const bool images = std::ranges::any_of(
+        run.probe.samples, [](const data::Sample& sample) { return !sample.images.empty(); });
+    if (images) work.image_positions = kImagePasses * probe_positions(run.probe);
     const auto batch = static_cast<double>(train.batch_size);
     work.in_evaluation =
         infer::find_metric(train.keep_best.word())
@@ -187,14 +201,14 @@ Work planned_work(const Run& run) {
 }
 
 Estimate estimate_time(const Speed& speed, const Work& work) {
-  const double forward = kForwardShare * speed.position;
   const auto time_of = [&](const Answers& answers) {
-    return answers.alone * speed.first_token + answers.positions * forward +
+    return answers.alone * speed.first_token + answers.positions * speed.forward +
            answers.tokens * speed.token;
   };
   return {.steps_s = static_cast<double>(work.steps) * work.step_positions * speed.position,
           .evaluations_s = static_cast<double>(work.evaluations) *
-                           (work.eval_positions * forward + time_of(work.in_evaluation)),
+                           ((work.eval_positions + work.image_positions) * speed.forward +
+                            time_of(work.in_evaluation)),
           .answers_s = time_of(work.around)};
 }
 

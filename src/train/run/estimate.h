@@ -8,14 +8,15 @@
 
 namespace lft::train {
 
-/// Seconds for a position of a pass with gradients, until the first token of one answer alone, and
-/// for one more token; 0 if unknown.
+/// Seconds for a position of a pass with gradients and of one without, until the first token of one
+/// answer alone, and for one more token; 0 if unknown.
 struct Speed {
-  double position = 0, first_token = 0, token = 0;
+  double position = 0, forward = 0, first_token = 0, token = 0;
 };
 /// From the pass of the trainability check, which is repeated if it took less than two seconds
-/// (the first pass is slower than later ones), and from the beginning of an answer or two. Changes
-/// no state. Empty after a signal or if the model's output is not finite.
+/// (the first pass is slower than later ones), and from the beginning of an answer or two. A longer
+/// pass is not repeated without gradients: a prompt's speed is taken for it. Changes no state.
+/// Empty after a signal or if the model's output is not finite.
 Speed measure_speed(Run& run, const TrainabilityReport& proof);
 
 /// Answers of an evaluation, or before and after training. A batch decodes a token of all its
@@ -29,6 +30,7 @@ struct Answers {
 struct Work {
   int64_t steps = 0, evaluations = 0;
   double step_positions = 0, eval_positions = 0;  // in one, with padding
+  double image_positions = 0;                     // of the image check of one evaluation
   Answers in_evaluation = {}, around = {};        // around: before and after training
 };
 /// Of rows with the lengths of data.train, or of the probe if they are not measured.

@@ -21,11 +21,12 @@ TEST(Estimate, ThePaddedLengthIsTheMeanOfTheLongestInABatch) {
 }
 
 TEST(Estimate, IsTheSumOfItsPasses) {
-  const Speed speed{.position = 0.01, .first_token = 0.5, .token = 0.1};
+  const Speed speed{.position = 0.01, .forward = 0.004, .first_token = 0.5, .token = 0.1};
   const Work work{.steps = 50,
                   .evaluations = 4,
                   .step_positions = 200,
-                  .eval_positions = 500,  // a forward pass takes 0.4 of one with gradients
+                  .eval_positions = 300,
+                  .image_positions = 200,
                   .in_evaluation = {.alone = 8, .tokens = 40},
                   .around = {.alone = 2, .positions = 250, .tokens = 10}};
   const Estimate estimate = estimate_time(speed, work);
@@ -73,6 +74,7 @@ TEST(Estimate, CountsStepsEvaluationsAndAnswersOfARecipe) {
   EXPECT_EQ(work.evaluations, 2);
   EXPECT_GT(work.step_positions, 0);
   EXPECT_NEAR(work.eval_positions, 12.0 / 4 * work.step_positions, 1e-6);  // 12 rows, 4 in a step
+  EXPECT_NEAR(work.image_positions, 3 * work.step_positions, 4 * 3 * 2);   // the probe: 4 rows
   EXPECT_EQ(work.in_evaluation.alone, 8);
   EXPECT_EQ(work.in_evaluation.positions, 0);
   EXPECT_GT(work.in_evaluation.tokens, 8);
@@ -98,6 +100,8 @@ TEST(Estimate, ASpeedIsMeasuredAndNothingChanges) {
                                                    {&run.optimizer}, run.model.excluded, run.probe);
   const Speed speed = measure_speed(run, proof);
   EXPECT_GT(speed.position, 0);
+  EXPECT_GT(speed.forward, 0);
+  EXPECT_LE(speed.forward, speed.position);
   EXPECT_GT(speed.first_token, 0);
   for (size_t i = 0; i < before.size(); ++i) {
     EXPECT_TRUE(before[i].equal(run.model.trainables[i].tensor));
