@@ -6,7 +6,6 @@ import re
 
 import openai
 import pytest
-
 from serving import Server, serving, user
 from tools import lft
 
