@@ -6,6 +6,7 @@ import re
 
 import openai
 import pytest
+
 from serving import Server, serving, user
 from tools import lft
 
