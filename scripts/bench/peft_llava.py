@@ -1,5 +1,5 @@
-"""The peer: LoRA on a LLaVA-1.5 architecture with transformers and PEFT as a careful user would set
-them up, on random weights.
+"""The peer: LoRA on LLaVA-1.5, Qwen2.5-VL or Qwen3-VL with transformers and PEFT as a careful user
+would set them up, on random weights.
 
   peft_llava.py --model DIR --dtype float32|bfloat16 --batch 4 --text 64 --supervised 32 --rank 16
                 --steps 8
@@ -25,7 +25,7 @@ if "--unsloth" in sys.argv:
     import unsloth  # before transformers, which it patches
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import LlavaConfig, LlavaForConditionalGeneration
+from transformers import AutoConfig, AutoModelForImageTextToText
 
 IMPORTED = time.perf_counter() - START
 LINEAR = "q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj"
@@ -34,8 +34,8 @@ LINEAR = "q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj"
 def draw(args, dtype):
     torch.set_default_dtype(dtype)
     with torch.device(args.device):
-        model = LlavaForConditionalGeneration._from_config(
-            LlavaConfig.from_pretrained(args.model), attn_implementation="sdpa"
+        model = AutoModelForImageTextToText.from_config(
+            AutoConfig.from_pretrained(args.model), dtype=dtype, attn_implementation="sdpa"
         )
     torch.set_default_dtype(torch.float32)
     return model
@@ -45,7 +45,7 @@ def build_peft(args, dtype):
     if args.random:
         model = draw(args, dtype)
     else:
-        model = LlavaForConditionalGeneration.from_pretrained(
+        model = AutoModelForImageTextToText.from_pretrained(
             args.model, dtype=dtype, attn_implementation="sdpa"
         ).to(args.device)
     return get_peft_model(
@@ -88,6 +88,31 @@ def build_unsloth(args, dtype):
     )
 
 
+def inputs(config, args, dtype):
+    """A batch of random text, after one image per row unless there are none; all on the device."""
+    ids = torch.randint(5, 600, (args.batch, args.text))
+    batch = {}
+    if args.images and config.model_type == "llava":
+        side = config.vision_config.image_size
+        positions = (side // config.vision_config.patch_size) ** 2
+        marks = torch.full((args.batch, positions), config.image_token_index)
+        ids = torch.cat([marks, ids], 1)
+        batch["pixel_values"] = torch.randn(args.batch, 3, side, side, dtype=dtype)
+    elif args.images:
+        vision, grid = config.vision_config, args.pixels // config.vision_config.patch_size
+        marks = torch.full((args.batch, (grid // 2) ** 2), config.image_token_id)
+        ids[:, 0], ids[:, 1] = config.vision_start_token_id, config.vision_end_token_id
+        ids = torch.cat([ids[:, :1], marks, ids[:, 1:]], 1)
+        width = 3 * vision.temporal_patch_size * vision.patch_size**2
+        batch["pixel_values"] = torch.randn(args.batch * grid**2, width, dtype=dtype)
+        batch["image_grid_thw"] = torch.tensor([[1, grid, grid]] * args.batch)
+        batch["mm_token_type_ids"] = (ids == config.image_token_id).int()
+    labels = torch.full_like(ids, -100)
+    labels[:, -args.supervised :] = ids[:, -args.supervised :]
+    batch |= dict(input_ids=ids, labels=labels, attention_mask=torch.ones_like(ids))
+    return {name: tensor.to(args.device) for name, tensor in batch.items()}
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -100,6 +125,8 @@ def main():
         "--text", type=int, default=64, help="text positions a row, beside the image positions"
     )
     parser.add_argument("--supervised", type=int, default=32, help="of them supervised")
+    parser.add_argument("--images", type=int, choices=[0, 1], default=1, help="images per row")
+    parser.add_argument("--pixels", type=int, default=448, help="side of an image of Qwen's models")
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument(
@@ -135,9 +162,10 @@ def main():
     torch.manual_seed(0)
     dtype = getattr(torch, args.dtype)
     if args.liger:
-        from liger_kernel.transformers import apply_liger_kernel_to_llava
+        import liger_kernel.transformers as liger
 
-        apply_liger_kernel_to_llava()
+        kind = AutoConfig.from_pretrained(args.model).model_type
+        getattr(liger, f"apply_liger_kernel_to_{kind}")()
     model = build_unsloth(args, dtype) if args.unsloth else build_peft(args, dtype)
     trained = [p for p in model.parameters() if p.requires_grad]
     for p in trained:
@@ -149,21 +177,8 @@ def main():
     wait = torch.cuda.synchronize if args.device == "cuda" and not args.unwatched else lambda: None
     optimizer = torch.optim.AdamW(trained, lr=1e-4, weight_decay=0.0, fused=True)
 
-    config = model.config
-    image = config.vision_config.image_size
-    positions = (image // config.vision_config.patch_size) ** 2
-    ids = torch.randint(5, 600, (args.batch, args.text))
-    ids = torch.cat([torch.full((args.batch, positions), config.image_token_index), ids], 1).to(
-        args.device
-    )
-    labels = torch.full_like(ids, -100)
-    labels[:, -args.supervised :] = ids[:, -args.supervised :]
-    batch = dict(
-        input_ids=ids,
-        labels=labels,
-        attention_mask=torch.ones_like(ids),
-        pixel_values=torch.randn(args.batch, 3, image, image, device=args.device, dtype=dtype),
-    )
+    batch = inputs(model.config, args, dtype)
+    ids = batch["input_ids"]
     times = []
     for step in range(args.warmup + args.steps):
         if step == args.warmup and args.device == "cuda":

@@ -9,7 +9,13 @@ import tarfile
 
 from .machine import ROOT, WORK
 
-VISION = dict(
+# Positions of a row's image, and its pixels along a side; the language model's shape; the published
+# vocabulary size; the vision tower.
+CLIP = dict(
+    model_type="clip_vision_model",
+    hidden_act="quick_gelu",
+    layer_norm_eps=1e-5,
+    num_channels=3,
     hidden_size=1024,
     intermediate_size=4096,
     num_hidden_layers=24,
@@ -18,28 +24,102 @@ VISION = dict(
     patch_size=14,
     projection_dim=768,
 )
-SIZES = {
-    "1b": dict(
-        hidden_size=2048,
-        intermediate_size=5632,
-        num_hidden_layers=22,
-        num_attention_heads=32,
+LLAVA = dict(family="llava", vocab=32064, image=576, pixels=336, vision=CLIP)
+QWEN25_VL_7B = dict(
+    family="qwen2_5_vl",
+    vocab=152064,
+    image=256,
+    pixels=448,
+    mrope=[16, 24, 24],
+    text=dict(
+        hidden_size=3584,
+        intermediate_size=18944,
+        num_hidden_layers=28,
+        num_attention_heads=28,
         num_key_value_heads=4,
     ),
+    vision=dict(
+        depth=32,
+        hidden_size=1280,
+        intermediate_size=3420,
+        num_heads=16,
+        patch_size=14,
+        temporal_patch_size=2,
+        spatial_merge_size=2,
+        out_hidden_size=3584,
+        window_size=112,
+        fullatt_block_indexes=[7, 15, 23, 31],
+    ),
+)
+SIZES = {
+    "1b": dict(
+        LLAVA,
+        text=dict(
+            hidden_size=2048,
+            intermediate_size=5632,
+            num_hidden_layers=22,
+            num_attention_heads=32,
+            num_key_value_heads=4,
+        ),
+    ),
     "7b": dict(
-        hidden_size=4096,
-        intermediate_size=11008,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=32,
+        LLAVA,
+        text=dict(
+            hidden_size=4096,
+            intermediate_size=11008,
+            num_hidden_layers=32,
+            num_attention_heads=32,
+            num_key_value_heads=32,
+        ),
+    ),
+    "qwen25vl-7b": QWEN25_VL_7B,
+    "qwen25-7b": dict(QWEN25_VL_7B, image=0),  # rows of text
+    "qwen3vl-8b": dict(
+        family="qwen3_vl",
+        vocab=151936,
+        image=256,
+        pixels=512,
+        mrope=[24, 20, 20],
+        text=dict(
+            hidden_size=4096,
+            intermediate_size=12288,
+            num_hidden_layers=36,
+            num_attention_heads=32,
+            num_key_value_heads=8,
+            head_dim=128,
+        ),
+        vision=dict(
+            depth=27,
+            hidden_size=1152,
+            intermediate_size=4304,
+            num_heads=16,
+            patch_size=16,
+            temporal_patch_size=2,
+            spatial_merge_size=2,
+            out_hidden_size=4096,
+            num_position_embeddings=2304,
+            deepstack_visual_indexes=[8, 16, 24],
+        ),
     ),
 }
-POSITIONS = (
-    776,
-    1076,
-    2076,
-)  # 576 from the image plus text; half of the text is supervised (23 % of 1076)
+# (size whose tokenizer and images the prepared rows have, positions of a row); half of the text is
+# supervised (23 % of LLaVA's 1076 positions)
+ROWS = [
+    ("7b", 776),
+    ("7b", 1076),
+    ("7b", 2076),
+    ("qwen25vl-7b", 1024),
+    ("qwen3vl-8b", 1024),
+    ("qwen25-7b", 4096),
+]
 BUDGET = 16 * 1024
+# Tokens of a row's question that are no words of it: <s> and the image's marks.
+FRAME = {
+    ("llava", True): 2,
+    ("qwen2_5_vl", True): 4,
+    ("qwen2_5_vl", False): 1,
+    ("qwen3_vl", True): 4,
+}
 
 # lft's recipe fields by the suffixes after "+": lft+ckpt, lft+fp8+eager, ...
 OPTIONS = {
@@ -105,64 +185,130 @@ def parse_case(text):
         "tokens": positions,
         "batch": rows,
         "dropout": float(dropout[1:]),
-        "supervised": round(0.5 * (positions - 576)),
+        "supervised": supervised_of(size, positions),
     }
+
+
+def supervised_of(size, positions):
+    return round(0.5 * (positions - SIZES[size]["image"]))
+
+
+def vision_flops(size):
+    """Operations of the frozen tower's forward pass over one image; no other product of it counts."""
+    shape = SIZES[size]
+    if shape["image"] == 0:
+        return 0
+    v = shape["vision"]
+    if shape["family"] == "llava":
+        return 23 * (2 * 577 * (4 * 1024**2 + 2 * 1024 * 4096) + 4 * 577**2 * 1024)
+    patches, width, inner = 4 * shape["image"], v["hidden_size"], v["intermediate_size"]
+    gated = shape["family"] == "qwen2_5_vl"  # and attends in windows, except in some layers
+    seen = len(v["fullatt_block_indexes"]) if gated else v["depth"]
+    products = v["depth"] * 2 * patches * (4 * width**2 + (3 if gated else 2) * width * inner)
+    return products + seen * 4 * patches**2 * width
 
 
 def useful_flops(case):
     """Operations of a step: 4 N for the frozen layers (no weight gradient), LoRA forward and
     backward, causal attention, the vision tower's forward pass and the head on supervised rows.
     Recomputation is not counted."""
-    t = SIZES[case["size"]]
+    shape = SIZES[case["size"]]
+    t = shape["text"]
     d, inner, layers = t["hidden_size"], t["intermediate_size"], t["num_hidden_layers"]
-    kv = d * t["num_key_value_heads"] // t["num_attention_heads"]
+    head = t.get("head_dim", d // t["num_attention_heads"])
+    q, kv = head * t["num_attention_heads"], head * t["num_key_value_heads"]
     per_token = layers * (
-        4 * (2 * d * d + 2 * d * kv + 3 * d * inner)
-        + 6 * case["rank"] * (2 * (d + d) + 2 * (d + kv) + 3 * (d + inner))
+        4 * (2 * d * q + 2 * d * kv + 3 * d * inner)
+        + 6 * case["rank"] * (2 * (d + q) + 2 * (d + kv) + 3 * (d + inner))
     )
-    attention = 3.5 * 2 * case["tokens"] ** 2 * d * layers
-    vision = 23 * (2 * 577 * (4 * 1024**2 + 2 * 1024 * 4096) + 4 * 577**2 * 1024)
-    head = 4 * d * 32064 * case["supervised"]
+    attention = 3.5 * 2 * case["tokens"] ** 2 * q * layers
+    head = 4 * d * shape["vocab"] * case["supervised"]
+    vision = vision_flops(case["size"])
     return case["batch"] * (case["tokens"] * per_token + attention + vision + head)
 
 
-def make_model(size):
-    """config.json and the quickstart's tokenizer; both sides initialise their own weights."""
-    path = WORK / size
-    path.mkdir(parents=True, exist_ok=True)
-    token = json.loads((ROOT / "recipes/quickstart/model/config.json").read_text())[
-        "image_token_index"
-    ]
-    text = dict(
-        model_type="llama",
-        vocab_size=32064,
-        max_position_embeddings=4096,
-        rms_norm_eps=1e-5,
-        rope_theta=10000.0,
-        hidden_act="silu",
-        tie_word_embeddings=False,
-        **SIZES[size],
-    )
-    config = dict(
+QWEN_TOKENS = {
+    "vision_start": "<|vision_start|>",
+    "vision_end": "<|vision_end|>",
+    "image": "<|image_pad|>",
+    "video": "<|video_pad|>",
+}
+QWEN_IMAGES = dict(
+    image_processor_type="Qwen2VLImageProcessor",
+    temporal_patch_size=2,
+    merge_size=2,
+    image_mean=[0.5, 0.5, 0.5],
+    image_std=[0.5, 0.5, 0.5],
+)
+
+
+def llava_config(shape, tokenizer):
+    return dict(
         architectures=["LlavaForConditionalGeneration"],
         model_type="llava",
-        image_token_index=token,
+        image_token_index=token_id(tokenizer, "<image>"),
         vision_feature_layer=-2,
         vision_feature_select_strategy="default",
         projector_hidden_act="gelu",
-        torch_dtype="bfloat16",
-        text_config=text,
-        vision_config=dict(
-            model_type="clip_vision_model",
-            hidden_act="quick_gelu",
-            layer_norm_eps=1e-5,
-            num_channels=3,
-            **VISION,
+        text_config=dict(
+            shape["text"],
+            model_type="llama",
+            vocab_size=shape["vocab"],
+            max_position_embeddings=4096,
+            rms_norm_eps=1e-5,
+            rope_theta=10000.0,
+            hidden_act="silu",
+            tie_word_embeddings=False,
         ),
+        vision_config=shape["vision"],
     )
-    (path / "config.json").write_text(json.dumps(config, indent=2))
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(ROOT / "recipes/quickstart/model" / name, path)
+
+
+def qwen_config(shape, tokenizer):
+    rope = dict(rope_type="default", rope_theta=1e6, mrope_section=shape["mrope"])
+    if shape["family"] == "qwen3_vl":
+        rope["mrope_interleaved"] = True
+    name = {"qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL"}[shape["family"]]
+    return dict(
+        architectures=[f"{name}ForConditionalGeneration"],
+        model_type=shape["family"],
+        text_config=dict(
+            shape["text"],
+            model_type=f"{shape['family']}_text",
+            vocab_size=shape["vocab"],
+            max_position_embeddings=32768,
+            rope_parameters=rope,
+            tie_word_embeddings=False,
+            eos_token_id=token_id(tokenizer, "</s>"),
+        ),
+        vision_config=dict(shape["vision"], model_type=shape["family"]),
+        tie_word_embeddings=False,
+        **{f"{key}_token_id": token_id(tokenizer, token) for key, token in QWEN_TOKENS.items()},
+    )
+
+
+def token_id(tokenizer, text):
+    return next(each["id"] for each in tokenizer["added_tokens"] if each["content"] == text)
+
+
+def make_model(size):
+    """config.json and the quickstart's tokenizer, with Qwen's special tokens where the shape is
+    one of Qwen's; both sides initialise their own weights."""
+    shape, path, source = SIZES[size], WORK / size, ROOT / "recipes/quickstart/model"
+    path.mkdir(parents=True, exist_ok=True)
+    tokenizer = json.loads((source / "tokenizer.json").read_text())
+    if shape["family"] != "llava":
+        plain = tokenizer["added_tokens"][0]
+        first = max(each["id"] for each in tokenizer["added_tokens"]) + 1
+        for i, token in enumerate(["<|im_start|>", "<|im_end|>", *QWEN_TOKENS.values()]):
+            tokenizer["added_tokens"].append(dict(plain, id=first + i, content=token))
+        images = dict(QWEN_IMAGES, patch_size=shape["vision"]["patch_size"])
+        images["min_pixels"], images["max_pixels"] = 3136, shape["pixels"] ** 2
+        (path / "preprocessor_config.json").write_text(json.dumps(images, indent=2))
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    shutil.copy(source / "tokenizer_config.json", path)
+    config = (llava_config if shape["family"] == "llava" else qwen_config)(shape, tokenizer)
+    (path / "config.json").write_text(json.dumps(dict(config, dtype="bfloat16"), indent=2))
     return path
 
 
@@ -191,30 +337,28 @@ def bmp(size, pixels):
     )
 
 
-def make_rows(positions):
+def make_rows(size, positions):
     """LLaVA JSON over noise images, with the number of rows of a micro-batch of 16k tokens,
-    all of the same length. One word is one token; <s>, the mark's prefix and </s> add three."""
-    text, supervised = positions - 576, round(0.5 * (positions - 576))
-    data = WORK / f"rows-{positions}"
+    all of the same length. One word is one token; the tokens of the template are added."""
+    shape, supervised = SIZES[size], supervised_of(size, positions)
+    asked = positions - shape["image"] - supervised - FRAME[shape["family"], shape["image"] > 0]
+    data = WORK / f"rows-{size}-{positions}"
     data.mkdir(parents=True, exist_ok=True)
     words, rng = ["level", "upright", "falling", "rising", "line", "arc", "loop"], random.Random(0)
-    entries = [
-        {
-            "id": str(i),
-            "image": f"{i % 4}.bmp",
-            "conversations": [
-                {
-                    "from": "human",
-                    "value": "<image> " + " ".join(rng.choices(words, k=text - supervised - 2)),
-                },
-                {"from": "gpt", "value": " " + " ".join(rng.choices(words, k=supervised - 1))},
-            ],
-        }
-        for i in range(BUDGET // positions)
-    ]
+    entries = []
+    for i in range(BUDGET // positions):
+        question, answer = rng.choices(words, k=asked), rng.choices(words, k=supervised - 1)
+        image = {"image": f"{i % 4}.bmp"} if shape["image"] else {}
+        mark = ["<image>"] if image else []
+        turns = [
+            {"from": "human", "value": " ".join([*mark, *question])},
+            {"from": "gpt", "value": " " + " ".join(answer)},
+        ]
+        entries.append({"id": str(i), **image, "conversations": turns})
     (data / "rows.json").write_text(json.dumps(entries))
-    for i in range(4):
-        (data / f"{i}.bmp").write_bytes(bmp(336, random.Random(i).randbytes(336 * 336 * 3)))
+    for i in range(4 if shape["image"] else 0):
+        side = shape["pixels"]
+        (data / f"{i}.bmp").write_bytes(bmp(side, random.Random(i).randbytes(side * side * 3)))
     return data
 
 
@@ -231,6 +375,8 @@ def packed(build, name):
     return folder / name if (folder / name).exists() else None
 
 
-def shards(build, positions):
+def shards(build, size, positions):
     """Prepared rows: those of a pack, otherwise those written by `scripts/bench/gpu data`."""
-    return packed(build, str(positions)) or WORK / f"shards-{positions}"
+    size = "7b" if SIZES[size]["family"] == "llava" else size
+    name = f"{size}-{positions}"
+    return packed(build, name) or WORK / f"shards-{name}"

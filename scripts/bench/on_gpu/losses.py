@@ -122,7 +122,7 @@ def drawn_config(name):
     if name != "1b-digits":
         return cases.make_model(name)
     config = json.loads((ROOT / "recipes/quickstart/model/config.json").read_text())
-    config["text_config"].update(cases.SIZES["1b"])
+    config["text_config"].update(cases.SIZES["1b"]["text"])
     path = WORK / name
     path.mkdir(parents=True, exist_ok=True)
     (path / "config.json").write_text(json.dumps(config, indent=2))
@@ -317,7 +317,7 @@ def run_both(args, base, setting, data, rows, moved_by, deadline):
 def compare_base(args, name, deadline):
     setting = BASES[name]
     base = base_model(setting["model"], args)
-    data = cases.shards(args.build, 1076) if setting["model"] == "1b" else quickstart_shards(args)
+    data = cases.shards(args.build, "1b", 1076) if setting["model"] == "1b" else quickstart_shards(args)
     made_for = json.loads((data / "index.json").read_text())["made_for"]
     rows = Rows(data, made_for["image_mean"], made_for["image_std"])
     runs = []

@@ -183,7 +183,8 @@ def make_data(build, python):
     for stale in [*WORK.glob("shards-*"), *WORK.glob("quickstart-*")]:
         shutil.rmtree(stale)
     said(sys.executable, ROOT / "scripts/bench/gpu", "data", "--build", build)
-    folders = {f"{positions}": WORK / f"shards-{positions}" for positions in cases.POSITIONS}
+    names = [f"{size}-{positions}" for size, positions in cases.ROWS]
+    folders = {name: WORK / f"shards-{name}" for name in names}
     return {
         **folders,
         **{

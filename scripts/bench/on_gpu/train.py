@@ -73,7 +73,7 @@ def lft_command(args, case, side, steps, out):
         "model.path": cases.make_model(case["size"]),
         "model.init": "random",
         "model.base_dtype": "bf16",
-        "data.train": cases.shards(args.build, case["tokens"]),
+        "data.train": cases.shards(args.build, case["size"], case["tokens"]),
         "data.template": "plain",
         "data.max_tokens": case["tokens"],
         "data.workers": 4,
@@ -101,6 +101,7 @@ def lft_command(args, case, side, steps, out):
 
 
 def peer_command(args, case, side, steps):
+    shape = cases.SIZES[case["size"]]
     command = [
         args.python,
         ROOT / "scripts/bench/peft_llava.py",
@@ -114,7 +115,11 @@ def peer_command(args, case, side, steps):
         "--batch",
         case["batch"],
         "--text",
-        case["tokens"] - 576,
+        case["tokens"] - shape["image"],
+        "--images",
+        int(shape["image"] > 0),
+        "--pixels",
+        shape["pixels"],
         "--supervised",
         case["supervised"],
         "--rank",

@@ -35,9 +35,15 @@ std::string before_path(const Run& run) {
   return run.inputs.recipe.output_dir + "/answers_before.json";
 }
 
+/// Random weights answer nothing worth reading.
+bool answers_rows(const Run& run) {
+  return run.inputs.recipe.model.init != recipe::ModelInit::kRandom;
+}
+
 /// `batch_size`: rows that are answered together. `phase`: shown meanwhile.
 infer::EvalResult ask(Run& run, const data::Dataset& rows, int64_t batch_size,
                       const std::string& phase) {
+  if (!answers_rows(run)) return {};
   const infer::EvalOptions options{.batch_size = batch_size,
                                    .workers = 1,
                                    .max_tokens = run.inputs.recipe.train.max_tokens_per_step,
@@ -93,7 +99,7 @@ std::vector<int64_t> shown_places(const data::Dataset& rows) {
 }  // namespace
 
 AnswerCounts answer_counts(const Run& run) {
-  const int64_t rows = rows_of(run).size();
+  const int64_t rows = answers_rows(run) ? rows_of(run).size() : 0;
   return {.shown = static_cast<double>(std::min(rows, kShown)),
           .at_end = static_cast<double>(std::min(rows, kAsked)),
           .batch = static_cast<double>(kShown),
