@@ -48,6 +48,11 @@ def build_peft(args, dtype):
         model = AutoModelForImageTextToText.from_pretrained(
             args.model, dtype=dtype, attn_implementation="sdpa"
         ).to(args.device)
+    if args.liger:
+        import liger_kernel.transformers as liger
+
+        # Only with the model does it also replace the text model's norms, rotary positions and MLP.
+        getattr(liger, f"apply_liger_kernel_to_{model.config.model_type}")(model=model)
     return get_peft_model(
         model,
         LoraConfig(
@@ -161,11 +166,6 @@ def main():
     args = parser.parse_args()
     torch.manual_seed(0)
     dtype = getattr(torch, args.dtype)
-    if args.liger:
-        import liger_kernel.transformers as liger
-
-        kind = AutoConfig.from_pretrained(args.model).model_type
-        getattr(liger, f"apply_liger_kernel_to_{kind}")()
     model = build_unsloth(args, dtype) if args.unsloth else build_peft(args, dtype)
     trained = [p for p in model.parameters() if p.requires_grad]
     for p in trained:

@@ -169,6 +169,9 @@ PLAN = [
     ("1b:r16:s776:t1:d0", "lft,lft+eager,peft", 1, 20),
     ("1b:r128:s1076:t16k:d0.05", "lft,peft", 1, 20),
     ("7b:r16:s776:t1:d0", "lft+nf4", 1, 20),
+    ("qwen25-7b:r16:s4096:t16k:d0", "lft,peft+ckpt,peft+liger", 1, 12),
+    ("qwen25vl-7b:r16:s1024:t16k:d0", "lft,peft+ckpt", 1, 12),
+    ("qwen3vl-8b:r16:s1024:t16k:d0", "lft,peft+ckpt", 1, 12),
 ]
 
 
@@ -194,7 +197,7 @@ def supervised_of(size, positions):
 
 
 def vision_flops(size):
-    """Operations of the frozen tower's forward pass over one image; no other product of it counts."""
+    """Operations of the frozen tower's forward pass over one image, without projector or merger."""
     shape = SIZES[size]
     if shape["image"] == 0:
         return 0

@@ -317,7 +317,11 @@ def run_both(args, base, setting, data, rows, moved_by, deadline):
 def compare_base(args, name, deadline):
     setting = BASES[name]
     base = base_model(setting["model"], args)
-    data = cases.shards(args.build, "1b", 1076) if setting["model"] == "1b" else quickstart_shards(args)
+    data = (
+        cases.shards(args.build, "1b", 1076)
+        if setting["model"] == "1b"
+        else quickstart_shards(args)
+    )
     made_for = json.loads((data / "index.json").read_text())["made_for"]
     rows = Rows(data, made_for["image_mean"], made_for["image_std"])
     runs = []
