@@ -166,8 +166,8 @@ LFT_INLINE void run_head(const CacheHead<T>& all) {
 
 }  // namespace
 
-LFT_VERSIONS(void cache_head(const CacheHead<float>& of), run_head<kVectorBytes>(of))
-LFT_VERSIONS(void cache_head(const CacheHead<Bf16>& of), run_head<kVectorBytes>(of))
-LFT_VERSIONS(void cache_head(const CacheHead<Half>& of), run_head<kVectorBytes>(of))
+LFT_VERSIONS(cache_head, (const CacheHead<float>& of), (of), run_head<kVectorBytes>(of))
+LFT_VERSIONS(cache_head, (const CacheHead<Bf16>& of), (of), run_head<kVectorBytes>(of))
+LFT_VERSIONS(cache_head, (const CacheHead<Half>& of), (of), run_head<kVectorBytes>(of))
 
 }  // namespace lft::ops::loops

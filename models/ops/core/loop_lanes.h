@@ -10,22 +10,24 @@ namespace lft::ops::loops {
 
 constexpr int64_t kLanes = 16;
 
-/// A vector of kBytes of floats, of the same number of 16-bit numbers, and of 32-bit ones. GCC
-/// converts no vectors whose size is a template's parameter.
+/// A vector of kBytes of floats and how it is read from unaligned numbers. (GCC converts no vectors
+/// whose size is a template's parameter, and copies what memcpy() reads through memory.)
 template <int kBytes>
 struct VectorOf;
-#define LFT_VECTOR_OF(bytes)                                                                \
-  template <>                                                                               \
-  struct VectorOf<bytes> {                                                                  \
-    using Floats = float __attribute__((vector_size(bytes)));                               \
-    using Codes = uint16_t __attribute__((vector_size((bytes) / 2)));                       \
-    using WideCodes = uint32_t __attribute__((vector_size(bytes)));                         \
-    __attribute__((always_inline)) static inline void widen(const Bf16* from, Floats& to) { \
-      Codes codes;                                                                          \
-      std::memcpy(&codes, from, sizeof(codes));                                             \
-      const WideCodes wide = __builtin_convertvector(codes, WideCodes) << 16;               \
-      std::memcpy(&to, &wide, sizeof(to));                                                  \
-    }                                                                                       \
+#define LFT_VECTOR_OF(bytes)                                                                      \
+  template <>                                                                                     \
+  struct VectorOf<bytes> {                                                                        \
+    using Floats = float __attribute__((vector_size(bytes)));                                     \
+    using WideCodes = uint32_t __attribute__((vector_size(bytes)));                               \
+    using LooseFloats = float __attribute__((vector_size(bytes), aligned(4), may_alias));         \
+    using LooseCodes = uint16_t __attribute__((vector_size((bytes) / 2), aligned(2), may_alias)); \
+    __attribute__((always_inline)) static inline void load(const float* from, Floats& to) {       \
+      to = *reinterpret_cast<const LooseFloats*>(from);                                           \
+    }                                                                                             \
+    __attribute__((always_inline)) static inline void load(const Bf16* from, Floats& to) {        \
+      const LooseCodes codes = *reinterpret_cast<const LooseCodes*>(from);                        \
+      to = reinterpret_cast<Floats>(__builtin_convertvector(codes, WideCodes) << 16);             \
+    }                                                                                             \
   };
 LFT_VECTOR_OF(16)
 LFT_VECTOR_OF(32)
@@ -38,15 +40,10 @@ struct Lanes {
   typename VectorOf<kBytes>::Floats parts[kParts];
 };
 
-template <int kBytes>
-LFT_INLINE void read(const float* from, Lanes<kBytes>& to) {
+template <int kBytes, class T>
+LFT_INLINE void read(const T* from, Lanes<kBytes>& to) {
   for (int i = 0; i < Lanes<kBytes>::kParts; ++i)
-    std::memcpy(&to.parts[i], from + i * Lanes<kBytes>::kEach, kBytes);
-}
-template <int kBytes>
-LFT_INLINE void read(const Bf16* from, Lanes<kBytes>& to) {
-  for (int i = 0; i < Lanes<kBytes>::kParts; ++i)
-    VectorOf<kBytes>::widen(from + i * Lanes<kBytes>::kEach, to.parts[i]);
+    VectorOf<kBytes>::load(from + i * Lanes<kBytes>::kEach, to.parts[i]);
 }
 template <int kBytes>
 LFT_INLINE void read(const Half* from, Lanes<kBytes>& to) {

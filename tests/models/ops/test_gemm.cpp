@@ -113,6 +113,20 @@ INSTANTIATE_TEST_SUITE_P(Shapes, FewRowsProducts,
                                            std::tuple{7, 5, 3}, std::tuple{32, 16, 576},
                                            std::tuple{6, 1536, 1}));
 
+#if defined(__x86_64__)
+// The loop for AVX2 adds the exact product -(1 + 2^-12)^2 to the rounded one, which leaves -2^-24;
+// the loop for any x86-64 rounds both.
+TEST(FewRowsLoop, IsTheOneForThisProcessor) {
+  if (!__builtin_cpu_supports("x86-64-v3")) GTEST_SKIP() << "this processor has no AVX2";
+  at::Tensor a = at::zeros({1, 32}), b = at::zeros({32, 1});
+  a[0][0] = b[0][0] = b[16][0] = 1 + 0x1p-12;
+  a[0][16] = -1 - 0x1p-12;
+  const FewRowsGuard few_rows;
+  ASSERT_TRUE(takes_few_rows(a, b));
+  EXPECT_EQ(product(a, b).item<float>(), -0x1p-24f);
+}
+#endif
+
 TEST(ProductsOf, AMatrixWithANanAreNan) {
   at::Tensor a = normal({256, 512}, 6);
   a[3][7] = NAN;
