@@ -26,6 +26,9 @@ struct Batch {
                       // have one size, else [values], the tiles [c, h, w] in sequence. Undefined
                       // without images
   std::vector<ImageShape> images;  // one per image; empty: every tile of `pixels` is an image
+  at::Tensor reference_n = {};     // float64 (CPU): log-probabilities of the rows or packed
+                                   // sequences under an objective's reference model, summed over
+                                   // their supervised tokens; undefined: not computed
 };
 
 /// The rows (flat indices into b * t) whose next token is supervised, in row-major order, and that

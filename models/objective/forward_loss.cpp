@@ -17,9 +17,11 @@ at::Tensor forward_logprobs(const ForwardContext& context, family::Model& model,
 
 at::Tensor forward_loss(const ForwardContext& context, family::Model& model,
                         const family::Batch& batch) {
+  const Objective& objective = *context.objective;
   const at::Tensor logprobs = forward_logprobs(context, model, batch);
   if (context.logprobs != nullptr) *context.logprobs = logprobs.detach();
-  const at::Tensor sum = context.objective->terms(logprobs, batch);
+  if (context.figures != nullptr) *context.figures = objective.figures(logprobs.detach(), batch);
+  const at::Tensor sum = objective.terms(logprobs, batch);
   return context.normaliser == 1 ? sum : sum / static_cast<double>(context.normaliser);
 }
 

@@ -19,6 +19,7 @@ struct ForwardContext {
   bool offload_activations = false;  // keeps inputs of recomputed blocks in host memory
   int64_t normaliser = 1;            // divisor of the sum of the terms
   at::Tensor* logprobs = nullptr;    // receives the supervised tokens' log-probabilities, detached
+  at::Tensor* figures = nullptr;     // receives Objective::figures() of the batch
   const Objective* objective = &supervised_nll();
 };
 

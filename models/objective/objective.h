@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "models/family/batch.h"
 
@@ -25,6 +27,19 @@ class Objective {
   /// (natural log, float32). Exactly 0 without supervised tokens.
   virtual at::Tensor terms(const at::Tensor& logprobs_k, const family::Batch& batch) const = 0;
   virtual int64_t normaliser(const GlobalBatchCounts& counts) const = 0;
+  /// Consecutive rows that a micro-batch, and any part of it, contains together.
+  virtual int64_t rows_together() const { return 1; }
+  /// Whether terms() and figures() read batch.reference_n.
+  virtual bool uses_reference() const { return false; }
+  /// Names of what a step reports in addition to its loss, each a mean over the rows or pairs that
+  /// normaliser() counts.
+  virtual std::vector<std::string> figure_names() const { return {}; }
+  /// Of each row or pair of the batch its loss and then these figures: double [units, 1 + figures],
+  /// without a graph. Undefined without figures.
+  virtual at::Tensor figures(const at::Tensor& /*logprobs_k*/,
+                             const family::Batch& /*batch*/) const {
+    return {};
+  }
   /// Whether terms() is minus the sum of the log-probabilities, as the CUDA graphs of a pass and
   /// the losses per data source require.
   virtual bool sums_tokens() const { return false; }

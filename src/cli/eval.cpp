@@ -17,10 +17,12 @@
 #include "src/data/held_out.h"
 #include "src/hf/model_dir.h"
 #include "src/infer/evaluate.h"
+#include "src/infer/pair_sums.h"
 #include "src/io/json.h"
 #include "src/runs/runs.h"
 #include "src/train/inputs/model_shapes.h"
 #include "src/train/inputs/recipe_encoding.h"
+#include "src/train/inputs/run_objective.h"
 
 namespace lft::cli {
 namespace {
@@ -35,6 +37,10 @@ struct EvalCommand {
   std::vector<recipe::Source> held_out = {};  // instead of data: a share of these rows
   double share = 0;  // share held out with this seed: a recipe's data.eval_share
   uint64_t seed = 0;
+  /// Of a recipe whose rows are pairs; null otherwise. The reference is `reference` with its
+  /// adapter.
+  std::shared_ptr<const objective::Objective> pairs = {};
+  std::string reference = {}, reference_adapter = {};
 };
 
 /// Settings in --set take precedence over those that the adapter records.
@@ -73,6 +79,11 @@ bool read_target_recipe(EvalCommand& command, recipe::Recipe& recipe) {
 /// rows, template and image fit.
 void fill_from_recipe(EvalCommand& command, recipe::Recipe recipe) {
   take_trained(recipe, command.infer);
+  if (train::learns_from_pairs(recipe)) {
+    command.pairs = train::make_objective(recipe);
+    command.reference = recipe.model.path;
+    command.reference_adapter = recipe.lora.init_from;
+  }
   if (command.data.empty() && recipe.data.eval_share > 0) {
     command.held_out = recipe.data.train.sources();
     command.share = recipe.data.eval_share;
@@ -98,6 +109,15 @@ void fill_from_recipe(EvalCommand& command, recipe::Recipe recipe) {
   command.infer.count_unknown = rules.count_unknown;
   command.infer.count_marks = rules.count_marks;
   command.infer.columns = rules.columns;
+}
+
+/// A row of a pair: its loss and the objective's figures.
+io::Json pair_line(const infer::EvalRecord& record, const objective::Objective& objective) {
+  io::Json line = {{"id", record.id}, {"question", record.question}, {"loss", record.loss}};
+  size_t next = 0;
+  for (const std::string& name : objective.figure_names()) line[name] = record.figures.at(next++);
+  if (record.bad) line["first_bad_module"] = record.bad->module;
+  return line;
 }
 
 io::Json record_line(const infer::EvalRecord& record, infer::Metric metric) {
@@ -129,9 +149,11 @@ std::unique_ptr<data::Dataset> open_rows(const EvalCommand& command, const Infer
 }
 
 /// Records are written at the end, because captions are scored together.
-void write_records(const infer::EvalResult& result, infer::Metric metric, OutputLines& out) {
+void write_records(const EvalCommand& command, const infer::EvalResult& result,
+                   infer::Metric metric, OutputLines& out) {
   for (const infer::EvalRecord& record : result.records)
-    out.line(io::json_text(record_line(record, metric)));
+    out.line(io::json_text(command.pairs ? pair_line(record, *command.pairs)
+                                         : record_line(record, metric)));
   out.commit();
 }
 
@@ -160,11 +182,26 @@ void print_result(const EvalCommand& command, const infer::EvalResult& result,
   put("model", escape_text(command.infer.model, 1000));
   put("adapter", command.infer.adapter.empty() ? "none: the base alone"
                                                : escape_text(command.infer.adapter, 1000));
-  put("rows", with_commas(result.samples));
+  put(command.pairs ? "pairs" : "rows", with_commas(result.samples));
   if (result.supervised > 0)
-    put("loss", format_number(result.loss, "%.4f") + " per supervised token");
+    put("loss", format_number(result.loss, "%.4f") +
+                    (command.pairs ? " per pair" : " per supervised token"));
   for (const auto& [name, value] : figures) put(name, format_number(value, "%.4f"));
   put("answers", command.out.empty() ? "--out FILE writes them" : escape_text(command.out, 1000));
+}
+
+/// Of each pair, under the reference of the recipe's objective; empty if it uses none. The
+/// reference is freed before the model that is evaluated is loaded.
+std::vector<double> reference_sums(const EvalCommand& command) {
+  if (!command.pairs || !command.pairs->uses_reference()) return {};
+  InferOptions of = command.infer;
+  of.model = command.reference;
+  of.adapter = command.reference_adapter;
+  InferModel reference = load_infer_model(of);
+  reference.encode.pairs = true;
+  const std::unique_ptr<data::Dataset> dataset = open_rows(command, reference);
+  return infer::pair_sums(reference.model, *dataset, reference.encode,
+                          {.compute = reference.dtype, .phase = "reference"});
 }
 
 void eval(EvalCommand command) {
@@ -196,9 +233,12 @@ void eval(EvalCommand command) {
     out.emplace(command.out, inputs);
   }
   const infer::Metric metric = infer::find_metric(command.metric).value_or(infer::Metric::kExact);
+  const std::vector<double> references = reference_sums(command);
   InferModel infer = load_infer_model(command.infer);
-  infer.encode.open_questions = true;
+  infer.encode.open_questions = !command.pairs;
+  infer.encode.pairs = command.pairs != nullptr;
   const std::unique_ptr<data::Dataset> dataset = open_rows(command, infer);
+  if (!references.empty()) dataset->set_references(references);
 
   infer::EvalOptions options;
   options.batch_size = command.batch_size;
@@ -206,12 +246,13 @@ void eval(EvalCommand command) {
   options.stop = command.decode.stop;
   options.metric = metric;
   options.compute = infer.dtype;
+  options.pairs = command.pairs.get();
   const infer::EvalResult result =
       infer::evaluate(infer.model, *dataset, *infer.tokenizer, infer.encode, options);
   stop_if_requested();
-  if (out) write_records(result, metric, *out);
+  if (out) write_records(command, result, metric, *out);
   if (result.not_finite > 0) throw infer::not_finite_rows(result, *infer.tokenizer, infer.dtype);
-  if (const int64_t left = result.samples - result.answered; left > 0) {
+  if (const int64_t left = result.samples - result.answered; left > 0 && !command.pairs) {
     notice(std::to_string(left) + " of " + std::to_string(result.samples) +
            " rows have no answer within " + std::to_string(infer.encode.max_tokens) +
            " tokens; figures are of the others");

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "models/ops/core/copy_to_device.h"
@@ -113,6 +114,14 @@ void set_pixels(family::Batch& batch, const std::vector<Sample>& samples,
   for (const PixelImage* image : images.images) batch.images.push_back(image->shape);
 }
 
+/// Those of the reference, if they are known.
+void set_references(family::Batch& batch, const std::vector<Sample>& samples) {
+  std::vector<double> sums;
+  for (const Sample& sample : samples) sums.push_back(sample.reference);
+  if (sums.empty() || std::isnan(sums.front())) return;
+  batch.reference_n = at::tensor(sums, at::kDouble);
+}
+
 int64_t pad_token(const family::ModelConfig& config) {
   return config.pad_token >= 0 && config.pad_token < config.text.vocab ? config.pad_token : 0;
 }
@@ -143,6 +152,7 @@ family::Batch collate(const std::vector<Sample>& samples, const EncodeOptions& o
   batch.input_ids_bt = ids_bt;
   if (labelled) batch.labels_bt = labels_bt;
   batch.lengths_b = lengths_b;
+  set_references(batch, samples);
   set_pixels(batch, samples, options, device);
   return batch;
 }
@@ -174,6 +184,7 @@ family::Batch pack(const std::vector<Sample>& samples, const EncodeOptions& opti
   batch.labels_bt = labels_bt;
   batch.lengths_b = at::tensor(std::vector<int64_t>{total}, at::kLong);
   batch.packed = std::move(packed);
+  set_references(batch, samples);
   set_pixels(batch, samples, options, device);
   return batch;
 }

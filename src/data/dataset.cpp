@@ -1,5 +1,7 @@
 #include "src/data/dataset.h"
 
+#include <utility>
+
 #include "src/base/hash.h"
 #include "src/data/dataset_joined.h"
 #include "src/data/lengths.h"
@@ -12,6 +14,18 @@
 namespace lft::data {
 
 SampleLength Dataset::length(int64_t index) const { return sample_length(get(index)); }
+
+std::vector<Sample> Dataset::sides(int64_t index) const {
+  std::vector<Sample> sides;
+  sides.push_back(get(index));
+  for (Sample& rejected : std::exchange(sides[0].rejected, {})) {
+    rejected.source = sides[0].source;
+    sides.push_back(std::move(rejected));
+  }
+  for (size_t i = 0; i < sides.size() && !references_.empty(); ++i)
+    sides[i].reference = references_[2 * static_cast<size_t>(index) + i];
+  return sides;
+}
 
 int64_t Dataset::images_of(int64_t index) const {
   return static_cast<int64_t>(row(index).images.size());

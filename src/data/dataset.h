@@ -3,6 +3,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/data/rows/row.h"
@@ -50,11 +51,21 @@ class Dataset {
   /// The encoded bytes of an image of a row; empty for prepared data and if it cannot be read.
   virtual io::FileBytes image_bytes(int64_t /*index*/, size_t /*image*/) const { return {}; }
 
+  /// Of rows of pairs: the reference model's log-probabilities, summed over each row's answer and
+  /// over its rejected one; NaN for a bad row. Empty: not computed. Loader adds them to samples.
+  const std::vector<double>& references() const { return references_; }
+  void set_references(std::vector<double> sums) { references_ = std::move(sums); }
+  /// The sample of a row, or both sides of a pair, with their references. Throws like get().
+  std::vector<Sample> sides(int64_t index) const;
+
   /// The index of a row's source if several data sets were joined.
   virtual int32_t source(int64_t /*index*/) const { return 0; }
   /// Saves the index to files of this stem (IndexUse) unless it was loaded from one. kResource if
   /// it cannot be written.
   virtual void keep_index(const std::string& /*stem*/) const {}
+
+ private:
+  std::vector<double> references_;
 };
 /// The suffix of a data file's path that gives the default stem of its index.
 inline constexpr char kIndexSuffix[] = ".lft";

@@ -269,11 +269,15 @@ void truncate_sample(Sample& sample, const Row& row, const std::vector<family::I
   sample.labels.resize(static_cast<size_t>(options.max_tokens));
 }
 
-Sample encode_row(const Row& row, const std::string& image_root, const text::Tokenizer& tokenizer,
-                  const EncodeOptions& options) {
+namespace {
+
+/// A row, or a side of a pair; `known`: its images, if they have been fitted.
+Sample encode_side(const Row& row, const std::string& image_root, const text::Tokenizer& tokenizer,
+                   const EncodeOptions& options, const std::vector<PixelImage>* known = nullptr) {
   check_marks(row);
   const bool fixed = options.images->fixed_shape().has_value();
-  const auto fit = [&] {
+  const auto fit = [&]() -> FittedImages {
+    if (known != nullptr) return {plans_of(*known, options), *known};
     return fit_images(row, image_root.empty() ? "." : image_root, options, kFixImage);
   };
   FittedImages images;
@@ -284,6 +288,18 @@ Sample encode_row(const Row& row, const std::string& image_root, const text::Tok
   truncate_sample(sample, row, images.plans, options);
   if (fixed) images = fit();
   sample.images = std::move(images.pixels);
+  return sample;
+}
+
+}  // namespace
+
+Sample encode_row(const Row& row, const std::string& image_root, const text::Tokenizer& tokenizer,
+                  const EncodeOptions& options) {
+  Sample sample = encode_side(row, image_root, tokenizer, options);
+  if (!row.rejected) return sample;
+  const bool same_images = row.rejected->images == row.images;
+  sample.rejected.push_back(encode_side(*row.rejected, image_root, tokenizer, options,
+                                        same_images ? &sample.images : nullptr));
   return sample;
 }
 

@@ -82,7 +82,15 @@ class RowGroups {
 class RowSelection : public Dataset {
  public:
   RowSelection(std::shared_ptr<const Dataset> whole, std::vector<int64_t> rows)
-      : whole_(std::move(whole)), rows_(std::move(rows)) {}
+      : whole_(std::move(whole)), rows_(std::move(rows)) {
+    if (whole_->references().empty()) return;
+    std::vector<double> references;
+    for (const int64_t row : rows_) {
+      const auto* const first = whole_->references().data() + 2 * row;
+      references.insert(references.end(), first, first + 2);
+    }
+    set_references(std::move(references));
+  }
 
   int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
   Sample get(int64_t index) const override { return whole_->get(at(index)); }

@@ -70,22 +70,26 @@ SampleLength row_length(const Row& row, const std::string& image_root,
   truncate_sample(sample, row, images, options);
   if (fixed) measure_images(row, root, options, of_images);
   SampleLength length = of_images;
-  length.tokens = static_cast<int32_t>(sample.input_ids.size());
+  length.tokens = length.longest = static_cast<int32_t>(sample.input_ids.size());
   length.supervised = static_cast<int32_t>(sample.supervised());
   length.images = static_cast<int32_t>(row.images.size());
   length.cut = static_cast<int32_t>(whole) - length.supervised;
+  if (row.rejected) length.add_side(row_length(*row.rejected, image_root, tokenizer, options));
   return length;
 }
 
 SampleLength sample_length(const Sample& sample) {
-  SampleLength length{.tokens = static_cast<int32_t>(sample.input_ids.size()),
+  const auto tokens = static_cast<int32_t>(sample.input_ids.size());
+  SampleLength length{.tokens = tokens,
                       .supervised = static_cast<int32_t>(sample.supervised()),
-                      .images = static_cast<int32_t>(sample.images.size())};
+                      .images = static_cast<int32_t>(sample.images.size()),
+                      .longest = tokens};
   for (const PixelImage& image : sample.images) {
     length.values += image.shape.values();
     length.tower += image.tower_positions;
     length.placed += image.positions;
   }
+  for (const Sample& rejected : sample.rejected) length.add_side(sample_length(rejected));
   return length;
 }
 

@@ -62,7 +62,7 @@ StepCut share_of_step(const LoaderOptions& options, std::span<const int64_t> ord
 struct Slot {
   int64_t index = 0;
   bool done = false;
-  Sample sample;
+  std::vector<Sample> sides;  // of a pair both
   std::exception_ptr error;
 };
 
@@ -141,7 +141,7 @@ struct Loader::State {
 
   void fill(Slot& slot) {
     try {
-      slot.sample = dataset.get(slot.index);
+      slot.sides = dataset.sides(slot.index);
     } catch (...) {
       slot.error = std::current_exception();
     }
@@ -261,7 +261,8 @@ StepSamples Loader::next() {
     for (int64_t place = cut.places.begin; place < cut.places.end; ++place) {
       const std::shared_ptr<Slot> slot = state.pop();
       const bool left_out = state.leave_out(*slot, result);
-      const int64_t read = left_out ? 0 : static_cast<int64_t>(slot->sample.input_ids.size());
+      int64_t read = 0;
+      for (const Sample& side : slot->sides) read += std::ssize(side.input_ids);
       const bool starts =
           cut.starts.empty()
               ? cutter.starts_micro_batch(
@@ -275,8 +276,10 @@ StepSamples Loader::next() {
       }
       result.numbers.back() = number;  // earlier ones at this position were skipped
       if (left_out) continue;
-      result.micro.back().push_back(std::move(slot->sample));
-      result.indices.back().push_back(slot->index);
+      for (Sample& side : slot->sides) {
+        result.micro.back().push_back(std::move(side));
+        result.indices.back().push_back(slot->index);
+      }
     }
     result.cut = cut.starts.empty() ? number + 1 : std::ssize(cut.starts);
   } catch (...) {

@@ -32,6 +32,7 @@ void check_made_for(const io::Json& stored, const EncodeOptions& options, const 
   else
     wanted.erase(kSpecialTokensRule);
   if (stored.is_object() && stored.contains(kAlphaRule)) wanted.emplace(kAlphaRule, "drop");
+  if (stored.is_object() && stored.contains(kPairsRule)) wanted.emplace(kPairsRule, false);
   for (const auto& [key, value] : wanted.items()) {
     const io::Json other = stored.is_object() && stored.contains(key) ? stored[key] : io::Json();
     if (other == value) continue;
@@ -93,20 +94,37 @@ class PreparedDataset : public Dataset {
     open(index, "image_shards", "images", kImageNumbers, images_);
     images_shown_ = io::json_int(index, "images_shown", 0, INT64_MAX, where);
     const int64_t bad = io::json_int(index, "first_bad", -1, samples_.size() - 1, where);
-    if (bad >= 0 && !options_.skip_bad) get(bad);
+    if (samples_.size() % sides() != 0)
+      refuse_damaged(where, std::to_string(samples_.size()) + " sides of pairs", "an even number");
+    if (bad >= 0 && !options_.skip_bad) get(bad / sides());
   }
 
-  int64_t size() const override { return samples_.size(); }
+  int64_t size() const override { return samples_.size() / sides(); }
   std::string hash() const override { return hash_; }
   bool any_image() const override { return images_shown_ > 0; }
   int64_t images_of(int64_t index) const override { return record(index)[4]; }
   std::vector<std::string> image_paths(int64_t) const override { return {}; }
-  std::string id(int64_t index) const override { return stored(index, record(index)).id; }
-  Row row(int64_t index) const override { return row_of(stored(index, record(index)), index); }
+  std::string id(int64_t index) const override { return stored(index).id; }
+  Row row(int64_t index) const override { return row_of(stored(index), index); }
 
   Sample get(int64_t index) const override {
-    const std::vector<int64_t> numbers = record(index);
-    const StoredSample kept = stored(index, numbers);
+    Sample sample = side(index, 0);
+    if (options_.pairs) sample.rejected.push_back(side(index, 1));
+    return sample;
+  }
+
+  SampleLength length(int64_t index) const override {
+    SampleLength length = side_length(index, 0);
+    if (options_.pairs) length.add_side(side_length(index, 1));
+    return length;
+  }
+
+ private:
+  int64_t sides() const { return options_.pairs ? 2 : 1; }
+
+  Sample side(int64_t index, int64_t which) const {
+    const std::vector<int64_t> numbers = record(index, which);
+    const StoredSample kept = stored(index, which);
     if (numbers[2] == 0) refuse_bad(kept, index);
     std::optional<Sample> sample = expand_sample(kept, options_.config.image_token, numbers[2]);
     if (!sample || static_cast<int64_t>(kept.images.size()) != numbers[4])
@@ -116,18 +134,18 @@ class PreparedDataset : public Dataset {
     return std::move(*sample);
   }
 
-  SampleLength length(int64_t index) const override {
-    const std::vector<int64_t> numbers = record(index);
-    if (numbers[2] == 0) refuse_bad(stored(index, numbers), index);
+  SampleLength side_length(int64_t index, int64_t which) const {
+    const std::vector<int64_t> numbers = record(index, which);
+    if (numbers[2] == 0) refuse_bad(stored(index, which), index);
     return {.tokens = static_cast<int32_t>(numbers[2]),
             .supervised = static_cast<int32_t>(numbers[3]),
             .images = static_cast<int32_t>(numbers[4]),
+            .longest = static_cast<int32_t>(numbers[2]),
             .values = numbers[5],
             .tower = numbers[6],
             .placed = numbers[7]};
   }
 
- private:
   std::string place_of(int64_t index) const { return path_ + "[" + std::to_string(index) + "]"; }
 
   void open(const io::Json& index, const char* key, const char* kind, int64_t numbers,
@@ -142,14 +160,15 @@ class PreparedDataset : public Dataset {
     }
   }
 
-  std::vector<int64_t> record(int64_t index) const {
+  std::vector<int64_t> record(int64_t index, int64_t side = 0) const {
     if (index < 0 || index >= size()) throw std::out_of_range("sample " + std::to_string(index));
-    const auto [file, i] = samples_.place(index);
+    const auto [file, i] = samples_.place(index * sides() + side);
     return file.record(i);
   }
 
-  StoredSample stored(int64_t index, const std::vector<int64_t>& numbers) const {
-    const std::vector<uint8_t> bytes = samples_.place(index).first.bytes(numbers);
+  StoredSample stored(int64_t index, int64_t side = 0) const {
+    const std::vector<uint8_t> bytes =
+        samples_.place(index * sides() + side).first.bytes(record(index, side));
     std::optional<StoredSample> sample = unpack_sample(bytes);
     if (!sample) refuse_damaged(place_of(index), "no sample", "what lft prepare wrote");
     return std::move(*sample);
@@ -218,6 +237,7 @@ io::Json sample_rules(const EncodeOptions& options) {
   made.update(options.images->identity());
   made["image_fit"] = options.image_fit;
   if (options.image_limits.alpha == io::Alpha::kWhite) made[kAlphaRule] = "white";
+  if (options.pairs) made[kPairsRule] = true;
   if (options.special_tokens != SpecialTokensInText::kError)
     made[kSpecialTokensRule] =
         options.special_tokens == SpecialTokensInText::kText ? "text" : "special";

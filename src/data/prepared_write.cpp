@@ -76,6 +76,7 @@ class PreparedWriter {
     for (size_t i = 0; i < fresh.size(); ++i) images_.add(packed[i], shape_numbers(*fresh[i]));
   }
 
+  /// The sample of a row; of a pair each side, in order.
   void add(const Row& row, const Sample& sample) {
     std::vector<int32_t> images;
     SampleLength length;
@@ -99,8 +100,14 @@ class PreparedWriter {
     io::Json json = row_to_json(row);
     json["bad"] = reason;
     if (first_bad_ < 0) first_bad_ = rows_;
-    put({.id = row.id, .row = json.dump(), .ids = {}, .labels = {}, .image_runs = {}, .images = {}},
-        {0, 0, 0, 0, 0, 0});
+    for (int side = 0; side < (options_.pairs ? 2 : 1); ++side)
+      put({.id = row.id,
+           .row = json.dump(),
+           .ids = {},
+           .labels = {},
+           .image_runs = {},
+           .images = {}},
+          {0, 0, 0, 0, 0, 0});
   }
   void finish() {
     io::Json made = sample_rules(options_);
@@ -141,11 +148,11 @@ class PreparedWriter {
 /// The samples of a few rows, valid and bad, in the order of the rows.
 void write_group(const Dataset& dataset, const StepSamples& group, int64_t& next,
                  PreparedWriter& writer) {
-  std::map<int64_t, const Sample*> good;
+  std::map<int64_t, std::vector<const Sample*>> good;  // of a pair both sides
   std::vector<const Sample*> samples;
   for (size_t m = 0; m < group.micro.size(); ++m) {
     for (size_t i = 0; i < group.micro[m].size(); ++i) {
-      good[group.indices[m][i]] = &group.micro[m][i];
+      good[group.indices[m][i]].push_back(&group.micro[m][i]);
       samples.push_back(&group.micro[m][i]);
     }
   }
@@ -155,7 +162,7 @@ void write_group(const Dataset& dataset, const StepSamples& group, int64_t& next
     bad[group.skipped_indices[i]] = group.skipped[i];
   for (; good.contains(next) || bad.contains(next); ++next) {
     if (good.contains(next)) {
-      writer.add(dataset.row(next), *good[next]);
+      for (const Sample* sample : good[next]) writer.add(dataset.row(next), *sample);
     } else {
       writer.add_bad(dataset.row(next), bad[next]);
     }

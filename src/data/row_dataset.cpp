@@ -31,6 +31,7 @@ RowRules row_rules(const EncodeOptions& options, const DataFile& file) {
           .count_unknown = options.count_unknown,
           .count_marks = options.count_marks,
           .open_questions = options.open_questions,
+          .pairs = options.pairs,
           .columns = combined(file.columns, options.columns)};
 }
 

@@ -60,6 +60,30 @@ void score_batch(const Evaluation& of, const std::vector<data::Sample>& samples,
   }
 }
 
+/// The loss and the figures of each pair. `records` has one for two samples.
+void score_pairs(const Evaluation& of, const std::vector<data::Sample>& samples,
+                 std::vector<EvalRecord>& records) {
+  at::NoGradGuard no_grad;
+  const at::Device device = of.model->device();
+  at::Tensor figures;
+  objective::forward_loss(
+      {.compute = of.options.compute, .figures = &figures, .objective = of.options.pairs}, of.model,
+      data::make_batch({.encode = of.encode, .device = device, .packed = of.options.max_tokens > 0},
+                       samples));
+  const at::Tensor of_pairs = figures.to(at::kCPU).contiguous();
+  const auto width = static_cast<size_t>(of_pairs.size(1));
+  const double* next = of_pairs.const_data_ptr<double>();
+  for (size_t i = 0; i < records.size(); ++i, next += width) {
+    EvalRecord& record = records[i];
+    record.supervised += samples[2 * i + 1].supervised();
+    record.loss = next[0];
+    record.figures.assign(next + 1, next + width);
+    for (size_t side = 2 * i; side < 2 * i + 2 && !std::isfinite(record.loss) && !record.bad;
+         ++side)
+      record.bad = explain_loss(of.model, samples[side], of.encode, of.options.compute);
+  }
+}
+
 /// The index of the message to be answered: the last supervised answer with a token in the sample.
 /// Every such answer is a run of supervised tokens, and truncation removes the end. For an open
 /// row, the next message.
@@ -215,16 +239,28 @@ void answer_batch(const Evaluation& of, const std::vector<data::Sample>& samples
 
 std::vector<EvalRecord> records_of(const Evaluation& of, const std::vector<data::Sample>& samples,
                                    const std::vector<int64_t>& indices) {
-  std::vector<EvalRecord> records(samples.size());
-  for (size_t i = 0; i < samples.size(); ++i) {
-    records[i].index = indices[i];
-    records[i].id = samples[i].id;
-    records[i].supervised = samples[i].supervised();
+  const size_t together = of.options.pairs != nullptr ? 2 : 1;
+  std::vector<EvalRecord> records(samples.size() / together);
+  for (size_t i = 0; i < records.size(); ++i) {
+    const size_t first = i * together;
+    records[i].index = indices[first];
+    records[i].id = samples[first].id;
+    records[i].supervised = samples[first].supervised();
     if (!of.encode.open_questions) continue;
-    const data::Row row = of.dataset.row(indices[i]);
+    const data::Row row = of.dataset.row(indices[first]);
     records[i].open = !row.messages().empty() && row.messages().back().role != "assistant";
   }
   return records;
+}
+
+/// Of rows of pairs, the chosen sides: those that are answered.
+void keep_chosen(std::vector<data::Sample>& samples, std::vector<int64_t>& indices) {
+  for (size_t i = 1; 2 * i < samples.size(); ++i) {
+    samples[i] = std::move(samples[2 * i]);
+    indices[i] = indices[2 * i];
+  }
+  samples.resize(samples.size() / 2);
+  indices.resize(samples.size());
 }
 
 void add(EvalResult& result, const EvalRecord& record) {
@@ -236,6 +272,23 @@ void add(EvalResult& result, const EvalRecord& record) {
   result.compared += record.answered && !record.references.empty() ? 1 : 0;
   result.exact_match += record.match ? 1 : 0;
   result.score += record.score;
+}
+
+/// Means over the pairs.
+void sum_up_pairs(EvalResult& result, const objective::Objective& objective) {
+  for (const std::string& name : objective.figure_names())
+    result.pair_figures.emplace_back(name, 0);
+  for (const EvalRecord& record : result.records) {
+    ++result.samples;
+    result.not_finite += record.bad ? 1 : 0;
+    result.supervised += record.supervised;
+    result.loss += record.loss;
+    for (size_t i = 0; i < record.figures.size(); ++i)
+      result.pair_figures[i].second += record.figures[i];
+  }
+  const auto pairs = static_cast<double>(result.samples);
+  result.loss /= pairs;
+  for (auto& [name, value] : result.pair_figures) value /= pairs;
 }
 
 /// Scores all captions together.
@@ -278,13 +331,16 @@ EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
     seen += static_cast<int64_t>(step.skipped.size());
     for (size_t micro = 0; micro < step.micro.size() && seen < size && !result.stopped; ++micro) {
       std::vector<data::Sample>& samples = step.micro[micro];
-      samples.resize(
-          static_cast<size_t>(std::min(size - seen, static_cast<int64_t>(samples.size()))));
-      seen += static_cast<int64_t>(samples.size());
+      if (encode.pairs && options.pairs == nullptr) keep_chosen(samples, step.indices[micro]);
+      const int64_t together = options.pairs != nullptr ? 2 : 1;
+      samples.resize(static_cast<size_t>(std::min((size - seen) * together, std::ssize(samples))));
+      seen += std::ssize(samples) / together;
       std::vector<EvalRecord> records = records_of(evaluation, samples, step.indices[micro]);
       const auto stopped = [&] { return result.stopped = requested_signal() != 0; };
       if (stopped()) break;
-      if (options.answers) {
+      if (options.pairs != nullptr) {
+        score_pairs(evaluation, samples, records);
+      } else if (options.answers) {
         answer_batch(evaluation, samples, records);
       } else if (options.loss) {
         score_batch(evaluation, samples, records);
@@ -301,11 +357,12 @@ EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
       phase.done(seen);
     }
   }
-  sum_up(result, options.metric);
+  sum_up(result, options.metric, options.pairs);
   return result;
 }
 
-void sum_up(EvalResult& result, Metric metric) {
+void sum_up(EvalResult& result, Metric metric, const objective::Objective* pairs) {
+  if (pairs != nullptr) return sum_up_pairs(result, *pairs);
   if (metric == Metric::kCaption) score_captions_of(result);
   for (const EvalRecord& record : result.records) add(result, record);
   // 0 / 0 is NaN: a mean over nothing has no value, and is never the best one.
@@ -315,7 +372,7 @@ void sum_up(EvalResult& result, Metric metric) {
 }
 
 std::vector<std::pair<std::string, double>> figures_of(const EvalResult& result, Metric metric) {
-  std::vector<std::pair<std::string, double>> figures;
+  std::vector<std::pair<std::string, double>> figures = result.pair_figures;
   if (result.compared == 0) return figures;
   figures.emplace_back("exact_match", result.exact_match);
   if (metric != Metric::kExact) figures.emplace_back(figure_name(metric), result.score);

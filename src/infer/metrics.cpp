@@ -186,6 +186,12 @@ std::string plain(const std::string& text) {
 
 }  // namespace
 
+std::string kept_figure(const std::string& keep_best) {
+  if (keep_best == "reward_accuracy") return keep_best;
+  const std::optional<Metric> metric = find_metric(keep_best);
+  return metric ? figure_name(*metric) : "";
+}
+
 std::optional<Metric> find_metric(const std::string& name) {
   for (const NamedMetric& each : kMetrics) {
     if (name == each.name) return each.metric;

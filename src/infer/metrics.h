@@ -14,6 +14,9 @@ std::optional<Metric> find_metric(const std::string& name);
 const std::vector<std::string>& metric_names();
 /// The name of the figure: the metric's name, or "cider" for captions.
 std::string figure_name(Metric metric);
+/// The figure that a word of train.keep_best compares, of which more is better: a metric's, or
+/// "reward_accuracy"; empty for the evaluation loss and for "none".
+std::string kept_figure(const std::string& keep_best);
 
 /// In [0, 1], by `references`, at least one; nothing for kCaption (src/infer/captions.h).
 ///   exact    equal to a reference, both trimmed of white space

@@ -22,8 +22,19 @@ enum class ComputeDtype { kAuto, kBf16, kFp16, kFp32 };
 enum class RecoveryRule { kFp32, kStop };
 enum class Checkpointing { kNone, kBlock, kEvery2, kEvery4 };
 enum class CudaGraphs { kAuto, kOff };
-enum class KeepBest { kNone, kEvalLoss, kExact, kVqa, kAnls, kRelaxed, kChoice, kCaption };
+enum class KeepBest {
+  kNone,
+  kEvalLoss,
+  kExact,
+  kVqa,
+  kAnls,
+  kRelaxed,
+  kChoice,
+  kCaption,
+  kRewardAccuracy
+};
 enum class Shard { kNone, kBase };
+enum class ObjectiveName { kSft, kDpo, kIpo, kHinge, kSimpo, kOrpo };
 
 /// An enum's words in the order of its values, and the name of the kind of word in errors.
 template <size_t N>
@@ -67,11 +78,14 @@ inline constexpr auto kWords<Checkpointing> = word_table("activation checkpointi
 template <>
 inline constexpr auto kWords<CudaGraphs> = word_table("rule", {"auto", "off"});
 template <>
-inline constexpr auto kWords<KeepBest> = word_table("metric",
-                                                    {"none", "eval_loss", "exact", "vqa", "anls",
-                                                     "relaxed", "choice", "caption"});
+inline constexpr auto kWords<KeepBest> = word_table("metric", {"none", "eval_loss", "exact", "vqa",
+                                                               "anls", "relaxed", "choice",
+                                                               "caption", "reward_accuracy"});
 template <>
 inline constexpr auto kWords<Shard> = word_table("sharding", {"none", "base"});
+template <>
+inline constexpr auto kWords<ObjectiveName> = word_table("objective", {"sft", "dpo", "ipo", "hinge",
+                                                                       "simpo", "orpo"});
 
 /// A value of such a field. From text: kUsage unless it is one of the enum's words.
 template <class E>

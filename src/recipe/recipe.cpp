@@ -129,6 +129,15 @@ void check_together(const Recipe& r, StrictReader* reader) {
     reader->problem_at("optim.decay_ratio", "and optim.warmup_ratio are more than all steps");
   if (r.train.keep_best != KeepBest::kNone && r.train.eval_every_steps == 0)
     reader->problem_at("train.keep_best", "needs train.eval_every_steps");
+  const bool of_pairs = r.objective.name != ObjectiveName::kSft,
+             by_loss =
+                 r.train.keep_best == KeepBest::kNone || r.train.keep_best == KeepBest::kEvalLoss;
+  if (r.train.keep_best == KeepBest::kRewardAccuracy && !of_pairs)
+    reader->problem_at("train.keep_best", "reward_accuracy needs an objective of pairs, as dpo");
+  if (of_pairs && !by_loss && r.train.keep_best != KeepBest::kRewardAccuracy)
+    reader->problem_at(
+        "train.keep_best",
+        "evaluations of pairs generate no answers: use reward_accuracy or eval_loss");
   if (r.train.patience > 0 && r.train.keep_best == KeepBest::kNone)
     reader->problem_at("train.patience", "needs train.keep_best");
   if (r.train.activation_offload && r.train.activation_checkpointing == Checkpointing::kNone) {

@@ -71,6 +71,11 @@ struct Recipe {
     std::string init_from;
   } lora;
   std::vector<std::string> full;  // projector, vision, llm, all
+  struct Objective {
+    Choice<ObjectiveName> name;
+    double beta = 0;  // 0: the objective's own
+    double label_smoothing = 0, sft_weight = 0, margin = 0.5;
+  } objective;
   struct Data {
     TrainData train;
     std::string eval, image_root, chat_template = "auto", template_date = "2024-07-26";

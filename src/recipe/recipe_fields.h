@@ -345,6 +345,23 @@ void visit_log(Visitor& v, Section& l) {
       "above 0: the run stops before step 1 unless the loss before training is within 2% of it");
 }
 
+template <class Visitor, class Section>
+void visit_objective(Visitor& v, Section& o) {
+  v.field(
+      "name", o.name, {},
+      "sft: each row is one answer; the others learn from pairs of a chosen and a rejected one");
+  v.field("beta", o.beta, {.low = 0, .high = 1e3},
+          "strength of the preference in the loss; 0: the objective's own, 2 for simpo and 0.1 for "
+          "the others");
+  v.field("label_smoothing", o.label_smoothing, {.low = 0, .high = 0.5, .high_open = true},
+          "dpo: the share of pairs whose two answers are assumed to be swapped");
+  v.field("sft_weight", o.sft_weight, {.low = 0, .high = 1e3},
+          "above 0: adds this many times the chosen answer's mean negative log-likelihood (RPO)");
+  v.field("margin", o.margin, {.low = 0, .high = 1e3},
+          "simpo: the margin between the mean log-probabilities of the two answers; gamma / beta "
+          "of its paper");
+}
+
 /// A visitor has field(key, value, rule, help) for int64_t, double, bool, std::string, Choice,
 /// Shuffle, TrainData, std::vector<std::string> and std::array<double, 2>, and section(key, body),
 /// which calls body between entering and leaving the mapping `key`. R is Recipe or const Recipe.
@@ -357,6 +374,7 @@ void visit(Visitor& v, R& r) {
   v.section("lora", [&] { visit_lora(v, r.lora); });
   v.field("full", r.full, {.choices = {"projector", "vision", "llm", "all"}, .trains = true},
           "fully fine-tuned parts, without LoRA; with lora.targets: [] nothing else is trained");
+  v.section("objective", [&] { visit_objective(v, r.objective); });
   v.section("data", [&] { visit_data(v, r.data); });
   v.section("optim", [&] { visit_optim(v, r.optim); });
   v.section("precision", [&] { visit_precision(v, r.precision); });

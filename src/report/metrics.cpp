@@ -44,6 +44,7 @@ void MetricsFile::step(const StepMetrics& m) {
                {"ids_hash", m.ids_hash},
                {"run_hash", m.run_hash}};
   for (const auto& [group, rate] : m.lrs) line["lrs"][group] = rate;
+  for (const auto& [name, value] : m.figures) line[name] = value;
   for (const auto& [source, loss] : m.losses) line["losses"][source] = loss;
   for (const auto& [source, tokens] : m.loss_tokens) line["loss_tokens"][source] = tokens;
   append(line_text(line));

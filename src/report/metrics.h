@@ -21,7 +21,8 @@ struct StepMetrics {
   std::vector<std::pair<std::string, double>> lrs = {};     // of all groups except the base group
   std::vector<std::pair<std::string, double>> losses = {};  // of each source in the step
   std::vector<std::pair<std::string, int64_t>> loss_tokens =
-      {};                                    // supervised tokens of these sources
+      {};                                                    // supervised tokens of these sources
+  std::vector<std::pair<std::string, double>> figures = {};  // of the objective
   std::string ids_hash = {}, run_hash = {};  // of the step's sample ids; of the run up to this step
 };
 

@@ -36,6 +36,10 @@ std::vector<BarPart> parts_of(const ProgressState& state) {
   if (state.epoch >= 0) parts.push_back({4, format_number(state.epoch, "epoch %.2f")});
   if (!state.stepped) return parts;
   parts.push_back({1, format_number(m.loss, "loss %.4f")});
+  for (const auto& [name, value] : m.figures) {
+    if (name == "reward_accuracy") parts.push_back({2, format_number(value, "accuracy %.2f")});
+    if (name == "reward_margin") parts.push_back({3, format_number(value, "margin %.3g")});
+  }
   if (std::isfinite(state.eval_loss))
     parts.push_back({2, format_number(state.eval_loss, "eval %.4f")});
   parts.push_back({5, format_number(m.grad_norm, "grad %.3g")});

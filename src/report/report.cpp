@@ -48,8 +48,9 @@ bool is_mark(const std::string& event) {
 }
 
 bool is_alarm(const std::string& event) {
-  static const std::set<std::string> kOthers = {"warning", "images_unseen", "memory_grows",
-                                                "memory_spared", "sample_skipped"};
+  static const std::set<std::string> kOthers = {
+      "warning",        "images_unseen",           "memory_grows",    "memory_spared",
+      "sample_skipped", "likelihood_displacement", "accuracy_at_half"};
   return is_mark(event) || kOthers.contains(event);
 }
 

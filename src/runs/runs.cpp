@@ -137,9 +137,8 @@ recipe::Recipe read_run_recipe(const std::string& run, const std::vector<std::st
 
 Figure figure_of(const RunInfo& run) {
   if (!run.recipe) return {};
-  const std::optional<infer::Metric> metric =
-      infer::find_metric(run.recipe->train.keep_best.word());
-  return metric ? Figure{.name = infer::figure_name(*metric), .higher = true} : Figure{};
+  const std::string kept = infer::kept_figure(run.recipe->train.keep_best.word());
+  return kept.empty() ? Figure{} : Figure{.name = kept, .higher = true};
 }
 
 Figure common_figure(const std::vector<RunInfo>& runs) {

@@ -400,7 +400,7 @@ TEST(Recipe, ReportsEverythingAtOnceInFileOrder) {
       "rank_pattern, alpha_pattern, init_from)",
       "line 4: optim.lr is .nan, expected a number in [0, 10]",
       "line 5: bar is not a recipe field (known here: version, output_dir, full, model, lora, "
-      "data, optim, precision, train, checkpoint, "
+      "objective, data, optim, precision, train, checkpoint, "
       "dist, log)",
       "line 6: model.path is missing (directory in HF layout: config.json, safetensors, tokenizer, "
       "processor files)",

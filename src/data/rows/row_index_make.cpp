@@ -158,6 +158,9 @@ void RowIndexMaker::append(Done& done) {
     digests_.push_back(done.digests[i]);
     row_hashes_.push_back(done.hashes[i]);
     for (const std::string& name : read.row.images) image_numbers_.push_back(image_number(name));
+    if (read.row.rejected && read.row.rejected->images != read.row.images)
+      for (const std::string& name : read.row.rejected->images)
+        image_numbers_.push_back(image_number(name));
     image_begin_.push_back(static_cast<int64_t>(image_numbers_.size()));
   }
 }

@@ -23,7 +23,9 @@ constexpr const char *kStill = "lft reads still images: write single frames as i
                      *kNoSound = "lft reads texts and images: take such rows out",
                      *kNoTools =
                          "OpenAI's \"tools\" and \"tool_calls\" are read: write them in that form",
-                     *kNoPreference = "lft trains on answers, not on preferences: take it out",
+                     *kNoPreference =
+                         "a pair of answers is for an objective of pairs: set objective.name: dpo, "
+                         "or take it out",
                      *kNoBoxes = "lft fills no boxes into texts: write the coordinates as words",
                      *kNoWeights =
                          "lft weighs no rows: take the weights out; \"weight\" in a "

@@ -239,6 +239,10 @@ io::Json row_to_json(const Row& row) {
       {"id", row.id}, {"images", row.images}, {"messages", messages}, {"where", row.where}};
   if (!row.conversation.tools.empty()) json["tools"] = row.conversation.tools;
   if (!row.answers.empty()) json["answers"] = row.answers;
+  if (row.rejected) {
+    json["rejected"] = row_to_json(*row.rejected);
+    json["rejected"].erase("where");
+  }
   return json;
 }
 
@@ -246,6 +250,7 @@ std::string row_content(const Row& row) {
   io::Json content = row_to_json(row);
   content.erase("id");
   content.erase("where");
+  if (row.rejected) content["rejected"].erase("id");
   return content.dump();
 }
 
@@ -267,6 +272,11 @@ Row row_from_json(const io::Json& json, const std::string& where) {
     }
     row.conversation.tools = json.value("tools", "");
     row.answers = json.value("answers", std::vector<std::string>());
+    if (json.contains("rejected")) {
+      io::Json rejected = json["rejected"];
+      rejected["where"] = row.where;
+      row.rejected = std::make_shared<const Row>(row_from_json(rejected, where));
+    }
   } catch (const std::exception& error) {  // wrong type, or missing turn
     refuse(ErrorKind::kInput, "a prepared row is malformed", where, error.what(), {},
            "run lft prepare again");

@@ -43,6 +43,7 @@ struct RowRules {
   bool count_unknown = false;   // unused keys are counted; otherwise one makes a row bad
   bool count_marks = false;     // and so are marks of other tools in texts
   bool open_questions = false;  // a row may end with a question; otherwise that makes it bad
+  bool pairs = false;           // each row is a pair of answers (row_pairs.h)
   ColumnRules columns = {};
 };
 

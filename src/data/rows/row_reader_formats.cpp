@@ -9,6 +9,7 @@
 #include "src/data/rows/row_columns.h"
 #include "src/data/rows/row_images.h"
 #include "src/data/rows/row_messages.h"
+#include "src/data/rows/row_pairs.h"
 #include "src/data/rows/row_reader.h"
 
 namespace lft::data {
@@ -100,6 +101,34 @@ std::string row_id(const io::Json& row, int64_t index, const std::string& where)
   return at->dump();
 }
 
+/// Only the last answer of a side is trained on.
+void learn_last_answer(Row& side) {
+  std::vector<text::Message>& messages = side.conversation.messages;
+  for (size_t i = 0; i + 1 < messages.size(); ++i) messages[i].learnt = false;
+}
+
+/// The chosen side with the rejected one. The keys are those of the chosen side.
+Row parse_pair(const io::Json& json, const std::string& where, int64_t index, RowKeys& keys,
+               const RowRules& rules) {
+  if (!is_pair(json))
+    refuse(ErrorKind::kInput, "a row without a second answer, under an objective of pairs", where,
+           json.is_object() ? key_names(json) : describe(json),
+           "\"chosen\" and \"rejected\", or \"rejected_response\" next to \"messages\"",
+           "set objective.name: sft to train on single answers");
+  const PairRows sides = split_pair(json, where);
+  RowRules single = rules;
+  single.pairs = false;
+  Row row = parse_row(sides.chosen, where, index, keys, single);
+  RowKeys other;
+  other.mapped = keys.mapped;
+  Row rejected = parse_row(sides.rejected, where, index, other, single);
+  learn_last_answer(row);
+  learn_last_answer(rejected);
+  rejected.id = row.id + " (rejected)";
+  row.rejected = std::make_shared<const Row>(std::move(rejected));
+  return row;
+}
+
 }  // namespace
 
 std::string RowKeys::format() const {
@@ -111,6 +140,7 @@ std::string RowKeys::format() const {
 
 Row parse_row(const io::Json& json, const std::string& where, int64_t index, RowKeys& keys,
               const RowRules& rules, const nlohmann::ordered_json* ordered) {
+  if (rules.pairs) return parse_pair(json, where, index, keys, rules);
   std::set<std::string> mapped = std::move(keys.mapped);
   keys = recognise(json, rules.columns, where);
   keys.mapped = std::move(mapped);

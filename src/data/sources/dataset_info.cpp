@@ -54,9 +54,10 @@ void check_set(const io::Json& set, const std::string& where) {
                  "--local-dir DIR` and name its files");
   }
   if (set.value("ranking", false))
-    refuse_set(where, "a data set of preferences", "\"ranking\": true",
-               "lft trains on answers, not on preferences: write the chosen answers as a data set "
-               "without ranking");
+    refuse_set(
+        where, "a data set of preferences", "\"ranking\": true",
+        "name its file in data.train, with its pairs in \"chosen\" and \"rejected\", and set "
+        "objective.name: dpo");
   for (const char* key : {"num_samples", "subset", "split", "folder"}) {
     if (!set.contains(key) || set[key].is_null() || set[key] == "train") continue;
     refuse_set(where, "a key with a meaning that lft does not support",

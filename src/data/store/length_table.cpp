@@ -8,26 +8,29 @@
 namespace lft::data {
 namespace {
 
-constexpr char kTableKind[] = "lengths 1";
-constexpr size_t kFigures = 4;
+constexpr char kTableKind[] = "lengths 2";
+constexpr size_t kFigures = 5;
 
 }  // namespace
 
 LengthTable::LengthTable(const std::vector<SampleLength>& lengths) {
-  std::vector<int32_t> tokens, supervised, cut, figure;
+  std::vector<int32_t> tokens, longest, supervised, cut, figure;
   std::vector<int64_t> reading, figures;
   std::map<std::array<int64_t, kFigures>, int32_t> known;
   for (const SampleLength& each : lengths) {
     tokens.push_back(each.tokens);
+    longest.push_back(each.longest);
     supervised.push_back(each.supervised);
     cut.push_back(each.cut);
     reading.push_back(each.reading);
-    const std::array<int64_t, kFigures> own = {each.images, each.values, each.tower, each.placed};
+    const std::array<int64_t, kFigures> own = {each.images, each.values, each.tower, each.placed,
+                                               each.sides};
     const auto [found, fresh] = known.emplace(own, static_cast<int32_t>(known.size()));
     if (fresh) figures.insert(figures.end(), own.begin(), own.end());
     figure.push_back(found->second);
   }
   columns_.set("tokens", std::move(tokens));
+  columns_.set("longest", std::move(longest));
   columns_.set("supervised", std::move(supervised));
   columns_.set("cut", std::move(cut));
   columns_.set("figure", std::move(figure));
@@ -38,6 +41,7 @@ LengthTable::LengthTable(const std::vector<SampleLength>& lengths) {
 
 void LengthTable::view() {
   tokens_ = columns_.get<int32_t>("tokens");
+  longest_ = columns_.get<int32_t>("longest");
   supervised_ = columns_.get<int32_t>("supervised");
   cut_ = columns_.get<int32_t>("cut");
   figure_ = columns_.get<int32_t>("figure");
@@ -50,8 +54,8 @@ bool LengthTable::sound() const {
   for (const int32_t figure : figure_) {
     if (figure < 0 || static_cast<size_t>(figure) * kFigures >= figures_.size()) return false;
   }
-  return supervised_.size() == rows && cut_.size() == rows && figure_.size() == rows &&
-         reading_.size() == rows && figures_.size() % kFigures == 0;
+  return longest_.size() == rows && supervised_.size() == rows && cut_.size() == rows &&
+         figure_.size() == rows && reading_.size() == rows && figures_.size() % kFigures == 0;
 }
 
 std::optional<LengthTable> LengthTable::load(const std::string& path, const std::string& key,
@@ -84,6 +88,8 @@ SampleLength LengthTable::at(int64_t index) const {
           .supervised = supervised_[i],
           .images = static_cast<int32_t>(own[0]),
           .cut = cut_[i],
+          .longest = longest_[i],
+          .sides = static_cast<int32_t>(own[4]),
           .reading = reading_[i],
           .values = own[1],
           .tower = own[2],

@@ -31,10 +31,10 @@ class LengthTable {
   bool sound() const;
 
   Columns columns_;
-  std::span<const int32_t> tokens_, supervised_, cut_, figure_;
+  std::span<const int32_t> tokens_, longest_, supervised_, cut_, figure_;
   std::span<const int64_t> reading_;
-  std::span<const int64_t> figures_;  // four for each distinct set of images: their number, values,
-                                      // tower and placed
+  std::span<const int64_t> figures_;  // five for each distinct set of images: their number, values,
+                                      // tower and placed, and the number of sides
 };
 
 /// Collects lengths from threads in any order.

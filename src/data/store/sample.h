@@ -1,6 +1,7 @@
 // A training sample as the arrays that a model reads. Plain data.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -27,16 +28,21 @@ struct Sample {
   std::vector<PixelImage> images;
   bool special_read = false;  // a special token in the row's own words was read as the token
   int32_t source = 0;         // index in data.train, where it is a list
+  double reference = NAN;     // of a side of a pair: its sum under the reference
+  std::vector<Sample> rejected = {};  // of a pair: its other answer, until the loader puts it next
+                                      // to this one
   int64_t supervised() const {
     return std::ranges::count_if(labels, [](int64_t label) { return label != kIgnoreIndex; });
   }
 };
 
-/// The cost of a sample, known without its pixels. tokens: image positions expanded, after
-/// truncation. cut: supervised tokens that truncation removed; 0 for prepared samples.
-/// reading: peak memory in bytes while its largest image is decoded; 0 for prepared samples.
+/// The cost of a sample or of both sides of a pair, known without pixels. tokens: image positions
+/// expanded, after truncation; `longest`: of the longer side. cut: supervised tokens that
+/// truncation removed; 0 for prepared samples. reading: peak memory in bytes while its largest
+/// image is decoded; 0 for prepared samples.
 struct SampleLength {
   int32_t tokens = 0, supervised = 0, images = 0, cut = 0;
+  int32_t longest = 0, sides = 1;
   int64_t reading = 0;
   int64_t values = 0, tower = 0, placed = 0;  // sums over its images: pixel values, positions in
                                               // the vision tower and in the text
@@ -45,10 +51,25 @@ struct SampleLength {
     tower += plan.tower_positions;
     placed += plan.positions();
   }
+  /// Adds the other side of a pair.
+  void add_side(const SampleLength& other) {
+    tokens += other.tokens;
+    supervised += other.supervised;
+    images += other.images;
+    cut += other.cut;
+    longest = std::max(longest, other.longest);
+    ++sides;
+    reading = std::max(reading, other.reading);
+    values += other.values;
+    tower += other.tower;
+    placed += other.placed;
+  }
   /// Replaces each number by the larger one.
   void raise_to(const SampleLength& other) {
     const auto raise = [](auto& number, auto least) { number = std::max(number, least); };
     raise(tokens, other.tokens);
+    raise(longest, other.longest);
+    raise(sides, other.sides);
     raise(supervised, other.supervised);
     raise(images, other.images);
     raise(reading, other.reading);

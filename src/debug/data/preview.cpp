@@ -74,13 +74,15 @@ std::vector<PreviewImage> make_images(const data::Dataset& dataset, int64_t inde
                                       const data::Sample& sample,
                                       const std::vector<family::ImagePlan>& plans) {
   std::vector<PreviewImage> images;
+  const bool own = row.images == dataset.row(index).images;  // not those of a pair's other side
   for (size_t i = 0; i < sample.images.size(); ++i) {
     PreviewImage image{.name = row.images.at(i),
                        .width = 0,
                        .height = 0,
                        .whole_first = plans.at(i).runs.size() == 1,
                        .square = sample.images[i]};
-    if (const io::FileBytes bytes = dataset.image_bytes(index, i); !bytes.empty()) {
+    const io::FileBytes bytes = own ? dataset.image_bytes(index, i) : io::FileBytes();
+    if (!bytes.empty()) {
       const io::RgbImage decoded = io::decode_image(bytes, image.name, limits);
       image.width = decoded.width;
       image.height = decoded.height;
@@ -98,10 +100,9 @@ bool uses_prepared(const recipe::Recipe& recipe) {
 }
 
 /// The training input, and the steps from its row to it.
-Preview preview_sample(const data::Dataset& dataset, int64_t index, const recipe::Recipe& recipe,
+Preview preview_sample(const data::Dataset& dataset, int64_t index, const data::Row& row,
+                       const data::Sample& sample, const recipe::Recipe& recipe,
                        const text::Tokenizer& tokenizer, const data::EncodeOptions& options) {
-  const data::Sample sample = dataset.get(index);
-  const data::Row row = dataset.row(index);
   const std::vector<family::ImagePlan> images = data::plans_of(sample.images, options);
   const data::EncodedText text = data::encode_text(row, images, tokenizer, options);
   const data::Sample whole = data::expand_images(text, row, images, options);
@@ -136,11 +137,18 @@ Preview preview_sample(const data::Dataset& dataset, int64_t index, const recipe
   return preview;
 }
 
-/// The same, or the reason why data.on_bad_sample: skip excludes it.
-Preview preview_or_reason(const data::Dataset& dataset, int64_t index, const recipe::Recipe& recipe,
-                          const text::Tokenizer& tokenizer, const data::EncodeOptions& options) {
+/// The same, of a pair both sides; or the reason why data.on_bad_sample: skip excludes the row.
+void add_preview(std::vector<Preview>& previews, const data::Dataset& dataset, int64_t index,
+                 const recipe::Recipe& recipe, const text::Tokenizer& tokenizer,
+                 const data::EncodeOptions& options) {
   try {
-    return preview_sample(dataset, index, recipe, tokenizer, options);
+    const data::Sample sample = dataset.get(index);
+    const data::Row row = dataset.row(index);
+    previews.push_back(preview_sample(dataset, index, row, sample, recipe, tokenizer, options));
+    if (!row.rejected) return;
+    previews.back().id += " (chosen)";
+    previews.push_back(preview_sample(dataset, index, *row.rejected, sample.rejected.at(0), recipe,
+                                      tokenizer, options));
   } catch (const Error& error) {
     if (!options.skip_bad || error.kind() != ErrorKind::kInput) throw;
     const ErrorInfo& info = error.info();
@@ -148,7 +156,7 @@ Preview preview_or_reason(const data::Dataset& dataset, int64_t index, const rec
     preview.id = dataset.id(index);
     preview.where = dataset.row(index).where;
     preview.left_out = info.what + (info.found.empty() ? "" : ": " + info.found);
-    return preview;
+    previews.push_back(std::move(preview));
   }
 }
 
@@ -176,7 +184,7 @@ std::vector<Preview> preview_samples(const recipe::Recipe& recipe, int64_t count
                          dataset->size(), /*epoch=*/0);
   std::vector<Preview> previews;
   for (int64_t i = 0; i < std::min(count, order.size()); ++i)
-    previews.push_back(preview_or_reason(*dataset, order.at(i), recipe, *tokenizer, options));
+    add_preview(previews, *dataset, order.at(i), recipe, *tokenizer, options);
   return previews;
 }
 
@@ -195,7 +203,7 @@ std::vector<Preview> preview_rows(const recipe::Recipe& recipe,
     for (const auto& dataset : datasets) {
       const int64_t index = find_row(*dataset, asked);
       if (index < 0 || previews.size() > before) continue;
-      previews.push_back(preview_or_reason(*dataset, index, recipe, *tokenizer, options));
+      add_preview(previews, *dataset, index, recipe, *tokenizer, options);
     }
     if (previews.size() > before) continue;
     refuse(ErrorKind::kUsage, "no row has this id or place", "--row", quote_text(asked),
@@ -210,7 +218,8 @@ std::vector<Preview> under_template(const recipe::Recipe& recipe, const std::str
   other.data.chat_template = name;
   other.data.on_bad_sample = recipe::BadSampleRule::kSkip;  // its errors are shown
   std::vector<std::string> rows;
-  for (const Preview& preview : previews) rows.push_back(preview.where);
+  for (const Preview& preview : previews)
+    if (rows.empty() || rows.back() != preview.where) rows.push_back(preview.where);
   return preview_rows(other, rows);
 }
 

@@ -89,8 +89,10 @@ std::vector<NamedImage> named_images(const std::vector<RowSource>& sources) {
   for (const RowSource& source : sources) {
     if (source.prepared != nullptr) continue;
     for (const data::Row& row : source.rows.rows) {
-      for (const std::string& name : row.images) {
-        if (seen.insert(image_key(source, name)).second) images.push_back({&source, &row, name});
+      for (const data::Row* side = &row; side != nullptr; side = side->rejected.get()) {
+        for (const std::string& name : side->images) {
+          if (seen.insert(image_key(source, name)).second) images.push_back({&source, side, name});
+        }
       }
     }
   }

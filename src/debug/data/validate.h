@@ -36,12 +36,16 @@ enum class DataFault {
   kContradiction,
   kOneAnswer,
   kShifted,
+  kEqualAnswers,
+  kSpaceOnly,
+  kLongerChosen,
+  kOtherPrompt,
   kWhiteImage,
   kBlankImage,
   kNarrowImage,
   kDamagedScan,
 };
-constexpr int kDataFaults = 25;
+constexpr int kDataFaults = 29;
 
 struct DataProblem {
   DataFault fault = DataFault::kFile;

@@ -15,6 +15,7 @@
 #include "src/base/text.h"
 #include "src/data/encode.h"
 #include "src/data/rows/row_images.h"
+#include "src/debug/data/validate_pairs.h"
 #include "src/debug/data/validate_texts.h"
 #include "src/io/decode/image_decode.h"
 #include "src/io/files.h"
@@ -51,10 +52,7 @@ DataProblem malformed_row(const data::Row& row, const ErrorInfo& info) {
 size_t bytes_hash(std::string_view bytes) { return std::hash<std::string_view>()(bytes); }
 
 std::string content_hash(const data::Row& row) {
-  io::Json json = data::row_to_json(row);
-  json.erase("where");
-  json.erase("id");
-  return sha256(json.dump()).substr(0, 32);
+  return sha256(data::row_content(row)).substr(0, 32);
 }
 
 /// Collects figures and problems of one row; the checks are independent.
@@ -81,7 +79,11 @@ class RowCheck {
     if (const std::string* system = text::system_of(row_.messages()))
       look_into(*system, "the system text");
     std::optional<data::Sample> stored;
-    const auto read = [&] { stored = source_.prepared->get(index); };
+    const auto read = [&] {
+      stored = source_.prepared->get(index);
+      if (&row_ != &source_.rows.rows[static_cast<size_t>(index)])  // the other side of a pair
+        stored = data::Sample(stored->rejected.at(0));
+    };
     if (source_.prepared == nullptr || passes(DataFault::kPrepared, read)) check_text(stored);
     if (stored) {
       for (const data::PixelImage& image : stored->images)
@@ -309,7 +311,22 @@ RowScan scan_row(const RowSource& source, int64_t index, const RowReading& readi
     scan.problems.push_back(malformed_row(row, bad->second.info()));
     return scan;
   }
-  return RowCheck(source, row, reading).run(index);
+  RowScan scan = RowCheck(source, row, reading).run(index);
+  if (!row.rejected) return scan;
+  const RowScan other = RowCheck(source, *row.rejected, reading).run(index);
+  scan.problems.insert(scan.problems.end(), other.problems.begin(), other.problems.end());
+  const std::vector<DataProblem> of_pair = pair_problems(row);
+  scan.problems.insert(scan.problems.end(), of_pair.begin(), of_pair.end());
+  scan.readable = scan.readable && other.readable;
+  scan.length += other.length;
+  scan.kept += other.kept;
+  scan.labels += other.labels;
+  scan.kept_labels += other.kept_labels;
+  scan.replies += other.replies;
+  scan.replies_with_eos += other.replies_with_eos;
+  scan.replies_cut += other.replies_cut;
+  scan.masked += other.masked;
+  return scan;
 }
 
 ImageScan scan_image(const std::string& root, const data::Row& row, const std::string& name,

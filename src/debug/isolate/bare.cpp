@@ -14,6 +14,7 @@
 #include "src/debug/isolate/odd_settings.h"
 #include "src/io/files.h"
 #include "src/recipe/roles.h"
+#include "src/train/inputs/run_objective.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
 #include "src/train/run/trainer.h"
@@ -52,6 +53,7 @@ class BareTrials {
     inputs_.precision =
         train::choose_precision(recipe.precision.compute, train::device_facts(inputs_.device));
     train::Run run = train::make_run(std::move(inputs_));
+    run.objective = train::make_objective({});  // of pairs both answers are learned
     try {
       judge(run, trial, least_fall);
     } catch (const std::exception& error) {

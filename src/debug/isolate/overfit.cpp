@@ -15,6 +15,7 @@
 #include "src/io/files.h"
 #include "src/recipe/roles.h"
 #include "src/report/report.h"
+#include "src/train/inputs/run_objective.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
 
@@ -358,6 +359,7 @@ OverfitReport overfit(const recipe::Recipe& asked, const OverfitOptions& options
   const recipe::Recipe recipe = overfit_recipe(asked, options);
   train::make_deterministic(recipe.train.deterministic);
   train::Run run = train::make_run(train::open_inputs(recipe));
+  run.objective = train::make_objective({});  // of pairs the chosen answers are learned
   if (options.hooks.built) options.hooks.built(run);
   Overfit exercise(run, asked, options);
   OverfitReport report = exercise.run();

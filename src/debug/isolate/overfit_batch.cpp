@@ -30,9 +30,10 @@ data::StepSamples overfit_batch(const train::Run& run) {
   std::vector<data::Sample> samples;
   for (int64_t step = 0; step < loader.steps_per_epoch() && samples.size() < kSamples; ++step) {
     data::StepSamples next = loader.next();
+    const size_t sides = run.inputs.data.encode.pairs ? 2 : 1;
     for (std::vector<data::Sample>& micro : next.micro) {
-      for (data::Sample& sample : micro) {
-        if (teaches(sample) && samples.size() < kSamples) samples.push_back(std::move(sample));
+      for (size_t i = 0; i < micro.size(); i += sides) {  // of a pair the chosen one
+        if (teaches(micro[i]) && samples.size() < kSamples) samples.push_back(std::move(micro[i]));
       }
     }
   }

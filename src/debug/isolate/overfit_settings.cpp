@@ -27,6 +27,7 @@ class Settings {
   double settled_loss(const Recipe& recipe) {
     run_.inputs.recipe = recipe;
     train::Run trial = train::make_run(std::move(run_.inputs));
+    trial.objective = run_.objective;
     train::StepOptions step = step_;
     step.clip_grad_norm = recipe.optim.clip_grad_norm;
     step.gradients_ready = {};

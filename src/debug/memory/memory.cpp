@@ -11,6 +11,7 @@
 #include "src/base/text.h"
 #include "src/debug/memory/memory_page.h"
 #include "src/io/files.h"
+#include "src/train/inputs/reference.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
 #include "src/train/memory/out_of_memory.h"
@@ -130,8 +131,9 @@ std::vector<StepMarks> take_steps(train::Run& run, train::RunMemory& memory,
   };
   run.optimizer.zero_gradients();  // otherwise the first step would create and keep it
   run.optimizer.refresh_copies(run.state.compute);
-  const std::unique_ptr<data::Loader> loader = train::start_loader(run.inputs, 0);
   const int64_t count = std::min(options.steps, run.inputs.total_steps);
+  train::find_step_references(run.inputs, run.model, count);
+  const std::unique_ptr<data::Loader> loader = train::start_loader(run.inputs, 0);
   for (int64_t i = 0; i < count && requested_signal() == 0; ++i) {
     const data::StepSamples samples = loader->next();
     memory.begin("step " + std::to_string(i + 1), train::sample_ids(samples));

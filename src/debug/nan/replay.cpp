@@ -73,7 +73,9 @@ data::StepSamples read_samples(const Incident& incident, const data::Dataset& da
       refuse_incident(data, "the data is not what the incident saw",
                       std::to_string(dataset.size()) + " rows", expected);
     }
-    data::Sample sample = dataset.get(row.index);
+    std::vector<data::Sample> sides = dataset.sides(row.index);
+    const bool rejected = sides.size() == 2 && sides[1].id == row.id;
+    data::Sample sample = std::move(sides[rejected ? 1 : 0]);
     if (sample.id != row.id || static_cast<int64_t>(sample.input_ids.size()) != row.tokens ||
         sample.supervised() != row.supervised) {
       refuse_incident(data, "the data is not what the incident saw",

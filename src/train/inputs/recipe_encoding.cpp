@@ -9,6 +9,7 @@
 #include "src/hf/adapter/model_files.h"
 #include "src/hf/model_dir.h"
 #include "src/text/chat/template_files.h"
+#include "src/train/inputs/run_objective.h"
 #include "src/train/inputs/template_check.h"
 
 namespace lft::train {
@@ -75,6 +76,7 @@ family::InputSettings recorded_settings(const recipe::Recipe& recipe) {
 }
 
 void apply_data_rules(const recipe::Recipe& recipe, data::EncodeOptions& options) {
+  options.pairs = learns_from_pairs(recipe);
   options.skip_bad = recipe.data.on_bad_sample == recipe::BadSampleRule::kSkip;
   options.max_bad = recipe.data.max_bad;
   options.count_unknown = recipe.data.unknown_keys == recipe::UnknownKeyRule::kWarn;

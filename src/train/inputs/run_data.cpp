@@ -6,6 +6,7 @@
 #include "src/base/hash.h"
 #include "src/base/log.h"
 #include "src/data/held_out.h"
+#include "src/data/rows/row_reader.h"
 #include "src/io/file_handle.h"
 #include "src/io/files.h"
 #include "src/train/inputs/recipe_encoding.h"
@@ -46,6 +47,19 @@ void hash_content(Sha256& hash, const std::string& root, const std::string& name
   }
 }
 
+/// kInput if no pair prefers anything.
+void require_a_preference(const data::Dataset& rows, const recipe::Recipe& recipe) {
+  for (int64_t i = 0; i < rows.size(); ++i) {
+    data::Row chosen = rows.row(i);
+    const std::shared_ptr<const data::Row> rejected = std::move(chosen.rejected);
+    chosen.rejected = nullptr;
+    if (!rejected || data::row_content(*rejected) != data::row_content(chosen)) return;
+  }
+  refuse(ErrorKind::kInput, "pairs whose two answers are all equal", recipe.data.train.text(),
+         std::to_string(rows.size()) + " pairs, all with equal answers",
+         "pairs of a chosen and a rejected answer", "lft validate names the rows");
+}
+
 }  // namespace
 
 RunData open_run_data(const recipe::Recipe& recipe, const family::ModelConfig& config,
@@ -61,13 +75,13 @@ RunData open_run_data(const recipe::Recipe& recipe, const family::ModelConfig& c
   apply_data_rules(recipe, run.encode);
   run.encode.reading = std::make_shared<data::ReadingBudget>();
   const int64_t budget = recipe.train.max_tokens_per_step;
-  if (budget > 0 && budget < run.encode.max_tokens) {
+  const int64_t longest = run.encode.max_tokens * (run.encode.pairs ? 2 : 1);
+  if (budget > 0 && budget < longest) {
     refuse(ErrorKind::kUsage,
-           "train.max_tokens_per_step is below the longest sample "
-           "that data.max_tokens lets through",
+           std::string("train.max_tokens_per_step is below the longest ") +
+               (run.encode.pairs ? "pair" : "sample") + " that data.max_tokens lets through",
            "train.max_tokens_per_step", std::to_string(budget),
-           "at least " + std::to_string(run.encode.max_tokens),
-           "raise it, or lower data.max_tokens");
+           "at least " + std::to_string(longest), "raise it, or lower data.max_tokens");
   }
   const std::string kept = recipe.output_dir + "/index/";
   const bool lengths = recipe.train.worst_first || recipe.data.group_by_length;
@@ -84,6 +98,7 @@ RunData open_run_data(const recipe::Recipe& recipe, const family::ModelConfig& c
   }
   if (run.train->size() == 0)
     refuse(ErrorKind::kInput, "no row to train on", recipe.data.train.text());
+  if (run.encode.pairs) require_a_preference(*run.train, recipe);
   if (!recipe.data.eval.empty()) {
     run.eval = data::open_dataset(recipe.data.eval, recipe.data.image_root, *run.tokenizer,
                                   run.encode, {.kept = {kept + "eval"}, .lengths = lengths});

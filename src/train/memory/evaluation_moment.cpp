@@ -20,9 +20,9 @@ Moment evaluation_moment(const RunSettings& settings, double gradients) {
   RunSettings frozen = settings;
   frozen.recipe.lora.targets.clear();
   frozen.recipe.full.clear();
-  const PassShape shape{.samples = rows,
-                        .rows = rows,
-                        .longest = row.tokens,
+  const PassShape shape{.samples = rows * row.sides,
+                        .rows = rows * row.sides,
+                        .longest = row.longest,
                         .images = rows * row.images,
                         .supervised = rows * row.supervised,
                         .values = rows * row.values,

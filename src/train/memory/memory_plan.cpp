@@ -40,8 +40,7 @@ int64_t mask_numbers(const family::ModelConfig& config, const MicroBatchShape& b
     const int64_t kinds = blocks + (slides && (blocks || positions > text.window));
     return kinds * positions * llama::mask_row(positions);
   };
-  if (!batch.packed)
-    return static_cast<int64_t>(batch.samples.size()) * of(batch.longest(), batch.images() > 0);
+  if (!batch.packed) return batch.rows() * of(batch.longest(), batch.images() > 0);
   int64_t sum = 0;
   for (const data::SampleLength& sample : batch.samples)
     sum += of(sample.tokens, sample.placed > 0);
@@ -49,7 +48,7 @@ int64_t mask_numbers(const family::ModelConfig& config, const MicroBatchShape& b
 }
 
 PassShape shape_of(const RunSettings& settings, const MicroBatchShape& batch) {
-  const auto samples = static_cast<int64_t>(batch.samples.size());
+  const int64_t samples = batch.rows();
   PassShape shape{.samples = samples,
                   .rows = batch.packed ? 1 : samples,
                   .longest = batch.packed ? batch.positions() : batch.longest(),

@@ -76,11 +76,10 @@ void LargestMicroBatch::consider(MicroBatchShape batch) {
 }
 
 int64_t MicroBatchShape::longest() const {
-  return samples.empty() ? 0 : std::ranges::max(samples, {}, &data::SampleLength::tokens).tokens;
+  return samples.empty() ? 0 : std::ranges::max(samples, {}, &data::SampleLength::longest).longest;
 }
 int64_t MicroBatchShape::positions() const {
-  return packed ? sum(&data::SampleLength::tokens)
-                : static_cast<int64_t>(samples.size()) * longest();
+  return packed ? sum(&data::SampleLength::tokens) : rows() * longest();
 }
 
 MicroBatchShape worst_micro_batch(const RunSettings& settings,

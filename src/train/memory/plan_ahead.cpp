@@ -78,9 +78,13 @@ MicroBatchShape full_micro_batch(const recipe::Recipe& recipe, const family::Ima
   MicroBatchShape batch{.samples = {}, .indices = {}, .step = 1, .packed = budget > 0};
   data::SampleLength row{.tokens = static_cast<int32_t>(tokens),
                          .supervised = static_cast<int32_t>(tokens - image.positions()),
-                         .images = 1};
+                         .images = 1,
+                         .longest = static_cast<int32_t>(tokens)};
   row.add_image(image);
-  const int64_t rows = budget > 0 ? std::max<int64_t>(1, budget / tokens) : recipe.train.batch_size;
+  if (recipe.objective.name != recipe::ObjectiveName::kSft)
+    row.add_side(data::SampleLength(row));  // of a pair
+  const int64_t rows =
+      budget > 0 ? std::max<int64_t>(1, budget / row.tokens) : recipe.train.batch_size;
   batch.samples.assign(static_cast<size_t>(rows), row);
   return batch;
 }

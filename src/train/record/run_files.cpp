@@ -126,6 +126,7 @@ void RunFiles::step(const StepOutcome& outcome, const StepState& state, const St
                            .eval_s = times.eval_s,
                            .checkpoint_s = times.checkpoint_s,
                            .lrs = lrs,
+                           .figures = outcome.figures,
                            .ids_hash = hashes.ids,
                            .run_hash = hashes.run};
   for (const SourceLoss& source : outcome.sources) {
@@ -149,6 +150,7 @@ void RunFiles::add_scalars(const report::StepMetrics& line, double memory_bytes)
   put("train/lr", line.lr);
   for (const auto& [source, loss] : line.losses) put("train/loss " + source, loss);
   for (const auto& [group, rate] : line.lrs) put("train/lr " + group, rate);
+  for (const auto& [figure, value] : line.figures) put("train/" + figure, value);
   put("train/grad_norm", line.grad_norm);
   put("train/tokens_per_s", line.tokens_per_s);
   if (memory_bytes > 0) put("train/memory_gb", memory_bytes / 1e9);

@@ -26,18 +26,15 @@ std::string figure_text(const std::string& name, double value) {
 std::string saved_text(const Run& run, const Evaluations& evaluations) {
   std::string text = "step " + std::to_string(saved_step(run));
   const std::string kept = run.inputs.recipe.train.keep_best.word();
-  const std::optional<infer::Metric> metric = infer::find_metric(kept);
+  const std::string name = infer::kept_figure(kept);
   const bool best = run.best.step >= 0;
-  if (metric && !evaluations.figures().empty()) {
-    const std::string name = infer::figure_name(*metric);
-    for (const auto& [figure, value] : evaluations.figures()) {
-      if (figure == name)
-        return text + ": " + figure_text(name, value) + (best ? ", the highest" : "");
-    }
+  for (const auto& [figure, value] : evaluations.figures()) {
+    if (figure == name)
+      return text + ": " + figure_text(name, value) + (best ? ", the highest" : "");
   }
   if (!std::isfinite(evaluations.loss())) return text;
   return text + ": " + figure_text("eval_loss", evaluations.loss()) +
-         (best && !metric ? ", the lowest" : "");
+         (best && name.empty() ? ", the lowest" : "");
 }
 
 /// The evaluation with the lowest loss, if it is of another step than the saved one and nothing

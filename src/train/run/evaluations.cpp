@@ -10,6 +10,15 @@
 
 namespace lft::train {
 
+namespace {
+
+/// The objective of rows of pairs; null: rows of single answers.
+const objective::Objective* pairs_of(const Run& run) {
+  return run.objective->rows_together() == 2 ? run.objective.get() : nullptr;
+}
+
+}  // namespace
+
 Evaluations::Evaluations(Run& run, dist::Ranks& ranks, RunMemory& memory, RunFiles& files,
                          SavedSteps& saved)
     : run_(run),
@@ -42,6 +51,7 @@ bool Evaluations::evaluate_rows() {
                                    .metric = metric.value_or(infer::Metric::kExact),
                                    .answers = metric.has_value(),
                                    .compute = run_.state.compute,
+                                   .pairs = pairs_of(run_),
                                    .phase = step_text("evaluation of step ")};
   const data::Dataset& rows = *run_.inputs.data.eval;
   const infer::EvalResult result = evaluate_shared(ranks_, run_, rows, options);
@@ -54,15 +64,22 @@ bool Evaluations::evaluate_rows() {
   record_images();
   note_skipped(result);
   loss_ = result.loss;
-  figures_ = metric ? figures_of(result, *metric) : std::vector<std::pair<std::string, double>>();
+  figures_ = metric ? figures_of(result, *metric) : result.pair_figures;
   const bool scheduled = run_.evaluated.scheduled;
   run_.evaluated = {.step = run_.state.step, .loss = loss_, .figures = figures_};
   files_.eval(run_.state.step, loss_, result.samples, figures_);
   files_.event("eval_answers", run_.state.step, {{"answers", answers}});
   if (result.not_finite > 0) incidents_.report(result);
   if (recipe.train.keep_best != recipe::KeepBest::kNone)
-    judge(result.not_finite > 0 ? NAN : metric ? -result.score : result.loss, scheduled);
+    judge(result.not_finite > 0 ? NAN : cost_of(result), scheduled);
   return true;
+}
+
+double Evaluations::cost_of(const infer::EvalResult& result) const {
+  const std::string kept = infer::kept_figure(run_.inputs.recipe.train.keep_best.word());
+  if (kept.empty()) return result.loss;
+  const auto figure = std::ranges::find(figures_, kept, &std::pair<std::string, double>::first);
+  return figure == figures_.end() ? NAN : -figure->second;
 }
 
 std::string Evaluations::step_text(const std::string& what) const {
@@ -121,8 +138,8 @@ void Evaluations::go_back_to_best() {
   share_trainables(ranks_, run_);
   loss_ = run_.best.loss;
   const std::string kept = run_.inputs.recipe.train.keep_best.word();
-  if (const auto metric = infer::find_metric(kept); metric)
-    figures_ = {{infer::figure_name(*metric), -run_.best.cost}};
+  if (const std::string figure = infer::kept_figure(kept); !figure.empty())
+    figures_ = {{figure, -run_.best.cost}};
   files_.note("saved the best weights (step " + std::to_string(run_.best.step) + ", " +
               (by_loss() ? "eval loss " + format_number(run_.best.cost, "%.4f")
                          : kept + " " + format_number(-run_.best.cost, "%.4f")) +

@@ -53,6 +53,8 @@ class Evaluations {
   bool evaluate_rows();
   void note_skipped(const infer::EvalResult& result);
   void record_images();
+  /// What train.keep_best minimises.
+  double cost_of(const infer::EvalResult& result) const;
   void judge(double cost, bool scheduled);
   bool by_loss() const;
   std::string step_text(const std::string& what) const;

@@ -30,7 +30,7 @@ Part part_of(const std::vector<double>& values, size_t begin, size_t count) {
   return part;
 }
 
-/// The proof's loss before step 1; NaN if its file is missing.
+/// The proof's loss before step 1, of the tokens; NaN if its file is missing.
 double first_probe_loss(const Run& run) {
   const std::string path = run.inputs.recipe.output_dir + "/trainability.json";
   if (!io::path_exists(path)) return NAN;
@@ -82,7 +82,7 @@ std::optional<ErrorInfo> judge_learning(Run& run) {
   const std::vector<double> losses = step_losses(metrics);
   if (!recipe.lora.init_from.empty() || losses.size() < kFewestSteps) return std::nullopt;
   std::string found = judge_losses(losses);
-  if (found.empty())
+  if (found.empty() && run.objective->sums_tokens())
     found = judge_probe(first_probe_loss(run), mean_loss(run.model.model, run.probe,
                                                          run.probe.samples, run.state.compute));
   if (found.empty()) return std::nullopt;

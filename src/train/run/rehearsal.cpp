@@ -20,7 +20,10 @@ std::vector<data::Sample> load(const data::Dataset& dataset, const std::vector<i
   std::vector<data::Sample> samples;
   for (const int64_t index : indices) {
     try {
-      samples.push_back(dataset.get(index));
+      for (data::Sample& side : dataset.sides(index)) {
+        if (std::isnan(side.reference)) side.reference = 0;  // no figure of the pass is used
+        samples.push_back(std::move(side));
+      }
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kInput) throw;
     }

@@ -8,6 +8,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/train/inputs/run_inputs.h"
 #include "src/train/inputs/run_model.h"
+#include "src/train/inputs/run_objective.h"
 #include "src/train/memory/memory_plan.h"
 #include "src/train/norms/norm_watch.h"
 #include "src/train/optim/loss_scaler.h"
@@ -37,6 +38,7 @@ struct Run {
   LastEval evaluated = {};
   std::optional<MicroBatchShape> worst = {};  // of the whole run, after the rehearsal
   std::string hash = first_run_hash();        // rolling, over the steps so far
+  std::shared_ptr<const objective::Objective> objective = make_objective(inputs.recipe);
 };
 
 /// Where a resumed run continues.

@@ -89,7 +89,6 @@ RunPage::RunPage(Run& run, bool writes, std::function<double()> clock)
 
 report::ReportInput RunPage::input(const PageFacts& facts, report::RunState state) {
   const recipe::Recipe& recipe = run_.inputs.recipe;
-  const std::optional<infer::Metric> metric = infer::find_metric(recipe.train.keep_best.word());
   report::ReportInput input{
       .title = recipe.output_dir,
       .metrics_path = recipe.output_dir + "/metrics.jsonl",
@@ -100,7 +99,7 @@ report::ReportInput RunPage::input(const PageFacts& facts, report::RunState stat
       .end = report::RunEnd{.state = state,
                             .total_steps = run_.inputs.total_steps,
                             .kept_step = run_.best.step,
-                            .figure = metric ? infer::figure_name(*metric) : ""},
+                            .figure = infer::kept_figure(recipe.train.keep_best.word())},
       .details = details_of(run_, facts)};
   if (!rows_) rows_ = rows_before(run_);
   input.answers = *rows_;

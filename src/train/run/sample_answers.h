@@ -25,7 +25,8 @@ struct AnswerCounts {
 AnswerCounts answer_counts(const Run& run);
 
 /// Evenly spaced rows of data.eval, or of data.train without one; greedy answers of at most 64
-/// tokens; no rows with model.init: random. Writes the answers for the report to output_dir/answers_before.json.
+/// tokens; no rows with model.init: random. Writes the answers for the report to
+/// output_dir/answers_before.json.
 void record_answers_before(Run& run);
 /// The rows of that file with their images, for a report during the run; empty without the file.
 std::vector<report::ReportAnswer> rows_before(const Run& run);

@@ -67,13 +67,17 @@ std::optional<infer::NonFinite> bad_from(const io::Json& json) {
 }
 
 io::Json record_json(const infer::EvalRecord& record) {
-  return {record.index,        record.id,       record.question,   record.reference,
-          record.answer,       record.answered, record.match,      bits_text(record.loss),
-          record.supervised,   record.open,     record.references, bits_text(record.score),
-          bad_json(record.bad)};
+  io::Json figures = io::Json::array();
+  for (const double figure : record.figures) figures.push_back(bits_text(figure));
+  return {record.index,         record.id,       record.question,   record.reference,
+          record.answer,        record.answered, record.match,      bits_text(record.loss),
+          record.supervised,    record.open,     record.references, bits_text(record.score),
+          bad_json(record.bad), figures};
 }
 
 infer::EvalRecord record_from(const io::Json& json) {
+  std::vector<double> figures;
+  for (const io::Json& figure : json.at(13)) figures.push_back(bits_value(figure));
   return {.index = json.at(0),
           .id = json.at(1),
           .question = json.at(2),
@@ -86,7 +90,8 @@ infer::EvalRecord record_from(const io::Json& json) {
           .score = bits_value(json.at(11)),
           .loss = bits_value(json.at(7)),
           .supervised = json.at(8),
-          .bad = bad_from(json.at(12))};
+          .bad = bad_from(json.at(12)),
+          .figures = std::move(figures)};
 }
 
 /// The rows of every ranks-th batch.
@@ -304,7 +309,7 @@ infer::EvalResult evaluate_shared(dist::Ranks& ranks, Run& run, const data::Data
     whole.skipped_indices.push_back(row);
     whole.skipped.push_back(reason);
   }
-  sum_up(whole, options.metric);
+  sum_up(whole, options.metric, options.pairs);
   return whole;
 }
 

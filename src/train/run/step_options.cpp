@@ -5,7 +5,8 @@
 namespace lft::train {
 
 StepOptions run_step_options(const Run& run) {
-  return {.sources = std::max<int64_t>(1, std::ssize(run.inputs.sources)),
+  return {.objective = run.objective.get(),
+          .sources = std::max<int64_t>(1, std::ssize(run.inputs.sources)),
           .clip_grad_norm = run.inputs.recipe.optim.clip_grad_norm,
           .seed = static_cast<uint64_t>(run.inputs.recipe.train.seed),
           .offload_activations = offloads_activations(run.inputs.recipe, run.inputs.device)};

@@ -18,6 +18,7 @@
 #include "src/runs/halving.h"
 #include "src/train/inputs/output_dir.h"
 #include "src/train/inputs/preflight.h"
+#include "src/train/inputs/reference.h"
 #include "src/train/inputs/template_check.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
@@ -34,6 +35,7 @@
 #include "src/train/run/loss_moved.h"
 #include "src/train/run/non_finite.h"
 #include "src/train/run/outputs.h"
+#include "src/train/run/pairs_learnt.h"
 #include "src/train/run/rehearsal.h"
 #include "src/train/run/run.h"
 #include "src/train/run/run_page.h"
@@ -539,6 +541,8 @@ class Trainer {
   void warn_unmoved() {
     if (const auto info = judge_learning(run_))
       files_.warn("nothing_learnt", *info, run_.state.step);
+    for (const PairWarning& warning : judge_pairs(run_))
+      files_.warn(warning.kind, warning.info, run_.state.step);
   }
 
   PageFacts facts() const {
@@ -653,6 +657,8 @@ int train_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory,
       restart.checkpoint && restart.checkpoint->state.value("recovered", io::Json()) == true;
   for (const std::string& line : describe_plan(run->inputs, run->model, recovered))
     print_line(line);
+  memory.begin("the reference");
+  find_references(run->inputs, run->model, *options.ranks);
   uint64_t metrics_bytes = 0;
   std::string proof;
   if (const int signal = agreed_signal(*options.ranks); signal != 0) return stop_exit_code(signal);

@@ -23,11 +23,11 @@ void append_all(std::vector<T>& all, std::vector<T> more) {
 /// The results of a process's passes, as sent to the others.
 struct PassSummary {
   std::vector<uint64_t> losses;  // their bits
-  std::vector<std::vector<uint64_t>> by_source;
+  std::vector<std::vector<uint64_t>> sums;
   bool reached = false, out_of_memory = false;
   std::vector<bool> present;  // gradients, by slot
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PassSummary, losses, by_source, reached, out_of_memory, present)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PassSummary, losses, sums, reached, out_of_memory, present)
 
 PassSummary summary_of(const Passes& passes, bool failed, const Optimizer& optimizer) {
   PassSummary report;
@@ -36,8 +36,8 @@ PassSummary summary_of(const Passes& passes, bool failed, const Optimizer& optim
   if (failed) return report;
   for (const at::Tensor& loss : passes.losses)
     report.losses.push_back(std::bit_cast<uint64_t>(loss.item<double>()));
-  for (const at::Tensor& sums : passes.by_source) {
-    std::vector<uint64_t>& bits = report.by_source.emplace_back();
+  for (const at::Tensor& sums : passes.sums) {
+    std::vector<uint64_t>& bits = report.sums.emplace_back();
     for (int64_t i = 0; i < sums.numel(); ++i)
       bits.push_back(std::bit_cast<uint64_t>(sums[i].item<double>()));
   }
@@ -115,9 +115,9 @@ at::Tensor total_loss(const Passes& passes) {
   return passes.reached ? total : at::Tensor();
 }
 
-at::Tensor total_by_source(const Passes& passes) {
+at::Tensor total_sums(const Passes& passes) {
   at::Tensor total;
-  for (const at::Tensor& sums : passes.by_source) total = total.defined() ? total + sums : sums;
+  for (const at::Tensor& sums : passes.sums) total = total.defined() ? total + sums : sums;
   return total;
 }
 
@@ -128,10 +128,10 @@ at::Tensor share_passes(dist::Ranks& ranks, Passes& passes, const std::exception
   double total = 0;
   bool first = true;
   std::vector<bool> present(optimizer.slots().size());
-  passes.by_source.clear();
+  passes.sums.clear();
   for (const std::string& text : ranks.exchange(io::Json(own).dump())) {
     const auto report = io::Json::parse(text).get<PassSummary>();
-    std::ranges::transform(report.by_source, std::back_inserter(passes.by_source), tensor_of);
+    std::ranges::transform(report.sums, std::back_inserter(passes.sums), tensor_of);
     reached |= report.reached;
     out_of_memory |= report.out_of_memory;
     for (const uint64_t bits : report.losses) {

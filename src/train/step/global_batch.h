@@ -39,15 +39,16 @@ GlobalBatch gather_global_batch(dist::Ranks& ranks, const data::StepSamples& sam
 
 /// The passes of this process's micro-batches.
 struct Passes {
-  std::vector<at::Tensor> losses;          // one double each, in order
-  std::vector<at::Tensor> by_source = {};  // for the same, sums of -log-probabilities by source
-  bool reached = false;                    // any trainable
+  std::vector<at::Tensor> losses;     // one double each, in order
+  std::vector<at::Tensor> sums = {};  // for the same, what the step reports: sums of
+                                      // -log-probabilities by source, then the objective's figures
+  bool reached = false;               // any trainable
 };
 /// The sum of the losses, added in order; undefined if nothing was reached.
 at::Tensor total_loss(const Passes& passes);
 
 /// Over all passes, undefined if there were none.
-at::Tensor total_by_source(const Passes& passes);
+at::Tensor total_sums(const Passes& passes);
 
 /// Another process ran out of memory and reports it.
 struct OutOfMemoryElsewhere : std::bad_alloc {
@@ -57,8 +58,7 @@ struct OutOfMemoryElsewhere : std::bad_alloc {
 /// One exchange, after which the gradients of `optimizer` are the sums over all processes, in all
 /// of them: a gradient exists if any process has it. `failed`: the out-of-memory exception of this
 /// process's passes; null if none. If one ran out of memory, all throw: their own, or
-/// OutOfMemoryElsewhere. Returns total_loss() over all, and stores the others' sums by source in
-/// `passes`.
+/// OutOfMemoryElsewhere. Returns total_loss() over all, and stores the others' sums in `passes`.
 at::Tensor share_passes(dist::Ranks& ranks, Passes& passes, const std::exception_ptr& failed,
                         Optimizer& optimizer);
 

@@ -29,13 +29,16 @@ bool can_reach(const Optimizer& optimizer, const std::vector<data::Sample>& samp
 }
 
 /// Rows of each part of a split micro-batch, except the last.
-int64_t rows_of_part(int64_t rows, int64_t split) { return at::ceil_div(rows, split); }
+int64_t rows_of_part(int64_t rows, int64_t split, int64_t together) {
+  return at::ceil_div(at::ceil_div(rows, together), split) * together;
+}
 
 /// The number of parts of all micro-batches before this process's.
-uint64_t parts_before(const GlobalBatch& whole, int64_t split) {
+uint64_t parts_before(const GlobalBatch& whole, int64_t split, int64_t together) {
   int64_t parts = 0;
   for (int64_t i = 0; i < whole.first; ++i) {
-    const int64_t rows = whole.rows[static_cast<size_t>(i)], each = rows_of_part(rows, split);
+    const int64_t rows = whole.rows[static_cast<size_t>(i)],
+                  each = rows_of_part(rows, split, together);
     parts += at::ceil_div(rows, each);
   }
   return static_cast<uint64_t>(parts);
@@ -43,9 +46,9 @@ uint64_t parts_before(const GlobalBatch& whole, int64_t split) {
 
 /// Splits a micro-batch into parts that are run one after the other.
 std::vector<std::vector<data::Sample>> parts_of(const std::vector<data::Sample>& micro,
-                                                int64_t split) {
+                                                int64_t split, int64_t together) {
   std::vector<std::vector<data::Sample>> parts;
-  const auto size = static_cast<size_t>(rows_of_part(std::ssize(micro), split));
+  const auto size = static_cast<size_t>(rows_of_part(std::ssize(micro), split, together));
   for (size_t begin = 0; begin < micro.size(); begin += size) {
     const auto first = micro.begin() + static_cast<std::ptrdiff_t>(begin);
     parts.emplace_back(first,
@@ -101,7 +104,8 @@ class MicroBatches {
             micro, [&] { return samples.take(i); }, samples);
         continue;
       }
-      for (const std::vector<data::Sample>& part : parts_of(micro, split))
+      for (const std::vector<data::Sample>& part :
+           parts_of(micro, split, context_.objective->rows_together()))
         run_rows(
             part, [&] { return samples.make(part); }, samples);
     }
@@ -115,8 +119,9 @@ class MicroBatches {
                 const data::StepSamples& samples) {
     objective::ForwardContext context = context_;
     ++context_.dropout->micro_batch;
-    at::Tensor logprobs;
+    at::Tensor logprobs, figures;
     if (sources_ > 1) context.logprobs = &logprobs;
+    if (!context.objective->figure_names().empty()) context.figures = &figures;
     if (supervised_tokens(rows) == 0) return;
     const auto& [model, optimizer, scaler, schedule] = train_state_;
     const bool reaches = can_reach(optimizer, rows);
@@ -131,6 +136,7 @@ class MicroBatches {
       }
     } catch (const std::exception& error) {
       context.logprobs = nullptr;
+      context.figures = nullptr;
       const auto again = [&] {
         return objective::forward_loss(context, model, samples.make(rows));
       };
@@ -138,7 +144,10 @@ class MicroBatches {
     }
     result_.reached |= reaches;
     result_.losses.push_back(loss.detach().to(at::kDouble));
-    if (logprobs.defined()) result_.by_source.push_back(sums_by_source(rows, logprobs, sources_));
+    std::vector<at::Tensor> sums;
+    if (logprobs.defined()) sums.push_back(sums_by_source(rows, logprobs, sources_));
+    if (figures.defined()) sums.push_back(figures.sum(0).slice(0, 1));  // without the loss
+    if (!sums.empty()) result_.sums.push_back(at::cat(sums));
   }
 
   const TrainState& train_state_;
@@ -151,8 +160,8 @@ class MicroBatches {
 
 /// The loss over all processes.
 struct WholeLoss {
-  at::Tensor loss;       // undefined if no trainable was reached
-  at::Tensor by_source;  // total_by_source()
+  at::Tensor loss;  // undefined if no trainable was reached
+  at::Tensor sums;  // total_sums()
 };
 
 /// Runs all passes and sums the gradients.
@@ -164,7 +173,7 @@ WholeLoss run_all(const TrainState& train_state, const StepOptions& options, Mic
     const at::Tensor loss = total_loss(passes);
     if (loss.defined() && options.gradients_ready)
       options.gradients_ready(state.step + 1, train_state.optimizer);
-    return {loss, total_by_source(passes)};
+    return {loss, total_sums(passes)};
   }
   std::exception_ptr failed;
   options.ranks->at("step " + std::to_string(state.step + 1) + ", its passes");
@@ -179,21 +188,33 @@ WholeLoss run_all(const TrainState& train_state, const StepOptions& options, Mic
   options.ranks->at("step " + std::to_string(state.step + 1) + ", its update");
   const at::Tensor loss = share_passes(*options.ranks, passes, failed, train_state.optimizer);
   train_state.scaler.seed();  // also if this process had nothing to run
-  return {loss, total_by_source(passes)};
+  return {loss, total_sums(passes)};
 }
 
-std::vector<SourceLoss> source_losses(const at::Tensor& by_source, const GlobalBatch& whole) {
+std::vector<SourceLoss> source_losses(const at::Tensor& sums, const GlobalBatch& whole) {
   std::vector<SourceLoss> losses;
-  if (!by_source.defined()) return losses;
+  if (!sums.defined()) return losses;
   for (size_t i = 0; i < whole.supervised_of.size(); ++i) {
     const int64_t supervised = whole.supervised_of[i];
     if (supervised == 0) continue;
     const auto source = static_cast<int64_t>(i);
     losses.push_back({.source = source,
                       .supervised = supervised,
-                      .loss = by_source[source].item<double>() / static_cast<double>(supervised)});
+                      .loss = sums[source].item<double>() / static_cast<double>(supervised)});
   }
   return losses;
+}
+
+/// The objective's figures, which follow the sums of the sources.
+std::vector<std::pair<std::string, double>> figures_of(const objective::Objective& objective,
+                                                       const at::Tensor& sums, int64_t sources,
+                                                       int64_t normaliser) {
+  std::vector<std::pair<std::string, double>> figures;
+  if (!sums.defined()) return figures;
+  for (const std::string& name : objective.figure_names())
+    figures.emplace_back(
+        name, sums[sources + std::ssize(figures)].item<double>() / static_cast<double>(normaliser));
+  return figures;
 }
 
 StepOutcome skip(StepOutcome outcome, StepState& state, const std::string& reason) {
@@ -268,9 +289,10 @@ StepOutcome train_step(const TrainState& train_state, const StepOptions& options
   if (outcome.supervised == 0) return skip(std::move(outcome), state, "no supervised token");
   objective::ForwardContext context = step_context(options, state);
   context.normaliser = options.objective->normaliser(whole.counts());
-  context.dropout->micro_batch = parts_before(whole, state.split);
+  context.dropout->micro_batch =
+      parts_before(whole, state.split, options.objective->rows_together());
   MicroBatches own(train_state, options, context, state.recovered);
-  const auto [loss, device_by_source] = run_all(train_state, options, own, samples, state);
+  const auto [loss, device_sums] = run_all(train_state, options, own, samples, state);
   if (!loss.defined()) return skip(std::move(outcome), state, "no image for what is trained");
 
   // Machines of different kinds may differ in the last bit of a norm: rank 0's result is used by
@@ -281,11 +303,13 @@ StepOutcome train_step(const TrainState& train_state, const StepOptions& options
   };
   scaler.unscale(optimizer, loss, options.clip_grad_norm, agree);
   scaler.step(optimizer, outcome.lr_factor);
-  const at::Tensor by_source = sent_to_host(device_by_source);
+  const at::Tensor sums = sent_to_host(device_sums);
   if (options.while_device_works) options.while_device_works();
   outcome.stats = scaler.update();
   outcome.loss = outcome.stats.loss;
-  outcome.sources = source_losses(by_source, whole);
+  const int64_t sources = options.sources > 1 ? options.sources : 0;
+  if (sources > 0) outcome.sources = source_losses(sums, whole);
+  outcome.figures = figures_of(*options.objective, sums, sources, context.normaliser);
   optimizer.forget_gradients();
   conclude(outcome, scaler, state);
   return outcome;

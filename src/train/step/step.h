@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/family/family.h"
@@ -86,6 +87,8 @@ struct StepOutcome {
   int64_t supervised = 0, tokens = 0;
   /// For several sources: the mean over the supervised tokens of each source in this step.
   std::vector<SourceLoss> sources = {};
+  /// Objective::figure_names() and their means.
+  std::vector<std::pair<std::string, double>> figures = {};
 };
 
 constexpr int64_t kMostSkipsInRow =

@@ -40,7 +40,7 @@ class GpuPlan : public ::testing::Test {
     config.own = own;
     inputs.steps_per_epoch = inputs.total_steps = 1;
     settle_accumulation(inputs.recipe, /*rows=*/1);
-    SampleLength row{.tokens = kLength, .supervised = 250, .images = 1};
+    SampleLength row{.tokens = kLength, .supervised = 250, .images = 1, .longest = kLength};
     row.add_image(family::reference_image_plan(config));
     worst = {.samples = std::vector<SampleLength>(kSamples, row),
              .indices = {},

@@ -1,0 +1,132 @@
+#include "src/train/inputs/reference.h"
+
+#include <ATen/ATen.h>
+
+#include <bit>
+#include <set>
+
+#include "src/base/hash.h"
+#include "src/base/log.h"
+#include "src/data/loader.h"
+#include "src/data/prepared.h"
+#include "src/data/store/column_file.h"
+#include "src/infer/pair_sums.h"
+#include "src/io/files.h"
+#include "src/train/inputs/run_objective.h"
+
+namespace lft::train {
+namespace {
+
+constexpr char kKind[] = "references 1";
+
+/// Everything that determines the references of a data set.
+std::string reference_key(const RunInputs& inputs, const RunModel& model,
+                          const data::Dataset& dataset) {
+  Sha256 trained;
+  for (const lora::Trainable& each : model.trainables) {
+    const at::Tensor values = each.tensor.detach().to(at::kCPU).contiguous();
+    trained.update(values.const_data_ptr(), values.nbytes());
+  }
+  io::Json key = data::sample_rules(inputs.data.encode);
+  key["rows"] = dataset.hash();
+  key["base"] = model.base_digest;
+  key["trained"] = trained.hex();
+  key["compute"] = static_cast<int>(inputs.precision.compute);
+  key["stored"] = {static_cast<int>(inputs.base_dtype), static_cast<int>(inputs.storage)};
+  key["device"] = inputs.device.str();
+  return sha256(key.dump());
+}
+
+std::vector<double> load(const std::string& path, const std::string& key, int64_t rows) {
+  if (!io::path_exists(path)) return {};
+  try {
+    const data::Columns columns = data::Columns::load(path);
+    if (columns.facts.at("kind") != kKind || columns.facts.at("key") != key) return {};
+    std::vector<double> sums;
+    for (const uint64_t bits : columns.get<uint64_t>("sums"))
+      sums.push_back(std::bit_cast<double>(bits));
+    if (std::ssize(sums) == 2 * rows) return sums;
+  } catch (const std::exception& error) {
+    notice(path + " cannot be used (" + error.what() + "): it is made again");
+  }
+  return {};
+}
+
+std::vector<uint64_t> bits_of(const std::vector<double>& sums) {
+  std::vector<uint64_t> bits;
+  for (const double sum : sums) bits.push_back(std::bit_cast<uint64_t>(sum));
+  return bits;
+}
+
+void save(const std::string& path, const std::string& key, const std::vector<double>& sums) {
+  data::Columns columns;
+  columns.facts = {{"kind", kKind}, {"key", key}};
+  columns.set("sums", bits_of(sums));
+  try {
+    columns.save(path);
+  } catch (const Error& error) {
+    warning("the reference could not be kept, the next start computes it again: " +
+            error.info().what + " (" + error.info().found + ")");
+  }
+}
+
+void find(const RunInputs& inputs, RunModel& model, dist::Ranks& ranks, data::Dataset& rows,
+          const std::string& name) {
+  const std::string key = reference_key(inputs, model, rows),
+                    path = inputs.recipe.output_dir + "/index/" + name + ".reference";
+  std::vector<double> sums = ranks.first() ? load(path, key, rows.size()) : std::vector<double>();
+  if (ranks.from_first(sums.empty() ? "no" : "yes") == "no") {
+    sums =
+        infer::pair_sums(model.model, rows, inputs.data.encode,
+                         {.compute = inputs.precision.compute,
+                          .workers = inputs.recipe.data.workers,
+                          .phase = "reference of " + name,
+                          .wants = [&](int64_t row) { return row % inputs.ranks == inputs.rank; }});
+    std::vector<double> all(sums.size(), 0);
+    for (const std::string& text : ranks.exchange(io::Json(bits_of(sums)).dump())) {
+      const auto part = io::Json::parse(text).get<std::vector<uint64_t>>();
+      for (size_t i = 0; i < all.size(); ++i) {
+        const double sum = std::bit_cast<double>(part[i]);
+        if (sum != 0) all[i] = sum;  // NaN, too
+      }
+    }
+    sums = std::move(all);
+    if (ranks.first()) {
+      io::make_dirs(inputs.recipe.output_dir + "/index");
+      save(path, key, sums);
+    }
+  } else {
+    const auto bits = io::Json::parse(ranks.from_first(io::Json(bits_of(sums)).dump()))
+                          .get<std::vector<uint64_t>>();
+    sums.clear();
+    for (const uint64_t each : bits) sums.push_back(std::bit_cast<double>(each));
+  }
+  rows.set_references(std::move(sums));
+}
+
+}  // namespace
+
+void find_references(RunInputs& inputs, RunModel& model, dist::Ranks& ranks) {
+  if (!make_objective(inputs.recipe)->uses_reference()) return;
+  find(inputs, model, ranks, *inputs.data.train, "train");
+  if (inputs.data.eval) find(inputs, model, ranks, *inputs.data.eval, "eval");
+}
+
+void find_step_references(RunInputs& inputs, RunModel& model, int64_t steps) {
+  if (!make_objective(inputs.recipe)->uses_reference()) return;
+  const std::unique_ptr<data::Loader> loader = start_loader(inputs, 0);
+  std::set<int64_t> wanted;
+  for (int64_t step = 0; step < steps; ++step) {
+    for (const std::vector<int64_t>& micro : loader->next().indices)
+      wanted.insert(micro.begin(), micro.end());
+  }
+  data::Dataset& rows = *inputs.data.train;
+  rows.set_references(
+      infer::pair_sums(model.model, rows, inputs.data.encode,
+                       {.compute = inputs.precision.compute,
+                        .workers = inputs.recipe.data.workers,
+                        .phase = "reference",
+                        .wants = [&](int64_t row) { return wanted.contains(row); }}));
+}
+
+}  // namespace lft::train

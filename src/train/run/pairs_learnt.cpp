@@ -1,0 +1,101 @@
+#include "src/train/run/pairs_learnt.h"
+
+#include <cmath>
+#include <sstream>
+
+#include "src/base/text.h"
+#include "src/io/files.h"
+#include "src/io/json.h"
+
+namespace lft::train {
+namespace {
+
+constexpr size_t kFewestSteps = 10;
+constexpr double kStandardErrors = 3;
+
+struct Third {
+  double mean = 0, error = 0;  // standard error of the mean
+};
+
+Third third_of(const std::vector<double>& values, bool last) {
+  const size_t count = values.size() / 3, begin = last ? values.size() - count : 0;
+  Third third;
+  for (size_t i = begin; i < begin + count; ++i) third.mean += values[i];
+  third.mean /= static_cast<double>(count);
+  double squares = 0;
+  for (size_t i = begin; i < begin + count; ++i)
+    squares += (values[i] - third.mean) * (values[i] - third.mean);
+  third.error = std::sqrt(squares / static_cast<double>(count * (count - 1)));
+  return third;
+}
+
+/// The first and the last third of a figure's steps.
+struct Course {
+  Third first, last;
+  explicit Course(const std::vector<double>& values)
+      : first(third_of(values, false)), last(third_of(values, true)) {}
+  double noise() const { return kStandardErrors * std::hypot(first.error, last.error); }
+  bool grows() const { return last.mean - first.mean > noise(); }
+  bool falls() const { return first.mean - last.mean > noise(); }
+  std::string text(const std::string& name) const {
+    return name + " from " + format_number(first.mean, "%.4g") + " to " +
+           format_number(last.mean, "%.4g");
+  }
+};
+
+}  // namespace
+
+std::vector<PairWarning> judge_pairs(const std::map<std::string, std::vector<double>>& steps,
+                                     const std::string& where) {
+  std::vector<PairWarning> warnings;
+  for (const char* name :
+       {"reward_margin", "rewards_chosen", "rewards_rejected", "reward_accuracy"}) {
+    const auto found = steps.find(name);
+    if (found == steps.end() || found->second.size() < kFewestSteps) return warnings;
+  }
+  const Course margin(steps.at("reward_margin")), chosen(steps.at("rewards_chosen")),
+      rejected(steps.at("rewards_rejected"));
+  if (margin.grows() && chosen.falls() && rejected.falls()) {
+    warnings.push_back(
+        {.kind = "likelihood_displacement",
+         .info = {
+             .what = "both answers of the pairs become less likely: only the difference is "
+                     "learnt (likelihood displacement)",
+             .where = where,
+             .found = chosen.text("the chosen reward") + ", " + rejected.text("the rejected one"),
+             .expected = "a chosen reward that does not fall",
+             .next = "set objective.sft_weight: 0.1, or lower optim.lr"}});
+  }
+  const Third accuracy = third_of(steps.at("reward_accuracy"), /*last=*/true);
+  if (std::abs(accuracy.mean - 0.5) <= kStandardErrors * accuracy.error) {
+    warnings.push_back(
+        {.kind = "accuracy_at_half",
+         .info = {.what = "the run does not tell the chosen answers from the rejected ones",
+                  .where = where,
+                  .found = "a reward accuracy of " + format_number(accuracy.mean, "%.3f") + " +- " +
+                           format_number(accuracy.error, "%.3f") +
+                           " over the last third of the steps",
+                  .expected = "above 0.5, the accuracy of a guess",
+                  .next = "look at the pairs (lft preview, lft validate), raise optim.lr, or train "
+                          "for more steps"}});
+  }
+  return warnings;
+}
+
+std::vector<PairWarning> judge_pairs(const Run& run) {
+  if (run.objective->rows_together() != 2) return {};
+  const std::string path = run.inputs.recipe.output_dir + "/metrics.jsonl";
+  std::map<std::string, std::vector<double>> steps;
+  std::istringstream lines(io::read_file(path));
+  for (std::string line; std::getline(lines, line);) {
+    const io::Json json = io::Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object() || json.contains("event")) continue;
+    for (const std::string& name : run.objective->figure_names()) {
+      const auto value = json.find(name);
+      if (value != json.end() && value->is_number()) steps[name].push_back(value->get<double>());
+    }
+  }
+  return judge_pairs(steps, "the steps of " + path);
+}
+
+}  // namespace lft::train

@@ -1,0 +1,174 @@
+// Whole runs on preference pairs: what an objective promises of steps, evaluations and references.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "src/data/prepared_write.h"
+#include "src/train/inputs/recipe_encoding.h"
+#include "src/train/run/pairs_learnt.h"
+#include "src/train/run/trainer.h"
+#include "support/expect_error.h"
+#include "train/pair_rows.h"
+#include "train/run_files.h"
+
+namespace lft::pairs_test {
+using namespace lft::recipe;
+using namespace lft::train;
+namespace {
+
+const char* const kFigures[] = {"rewards_chosen", "rewards_rejected", "reward_accuracy",
+                                "reward_margin",  "logps_chosen",     "logps_rejected"};
+
+class Pairs : public ::testing::Test {
+ protected:
+  Recipe recipe(const std::string& out, const std::string& objective = "dpo") const {
+    Recipe recipe = run_.recipe(out);
+    recipe.data.train = recipe.data.eval = pairs_;
+    recipe.objective.name = objective;
+    return recipe;
+  }
+  std::vector<io::Json> steps(const Recipe& recipe) const {
+    EXPECT_EQ(train::train(recipe), 0);
+    return test::step_lines(recipe.output_dir);
+  }
+  /// Equal within the rounding of sums of a few hundred float32 terms.
+  static void expect_near(const std::vector<io::Json>& a, const std::vector<io::Json>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      for (const std::string key : {"loss", "rewards_chosen", "rewards_rejected", "reward_margin",
+                                    "logps_chosen", "logps_rejected", "grad_norm"})
+        EXPECT_NEAR(a[i][key].get<double>(), b[i][key].get<double>(),
+                    2e-5 * (1 + std::abs(b[i][key].get<double>())))
+            << key << " of step " << i + 1;
+    }
+  }
+
+  const test::TinyRun run_;
+  const std::string pairs_ = test::write_pairs(run_);
+};
+
+TEST_F(Pairs, ARunBeginsAtItsReferenceAndLearnsToPrefer) {
+  Recipe recipe = this->recipe("out");
+  recipe.train.max_steps = 20;
+  const std::vector<io::Json> lines = steps(recipe);
+  ASSERT_EQ(lines.size(), 20u);
+  EXPECT_NEAR(lines[0]["loss"].get<double>(), std::log(2.0), 1e-5);
+  EXPECT_NEAR(lines[0]["reward_margin"].get<double>(), 0, 1e-4);
+  for (const char* name : kFigures) EXPECT_TRUE(lines[0].contains(name)) << name;
+  EXPECT_LT(lines[19]["loss"].get<double>(), 0.5);
+  EXPECT_EQ(lines[19]["reward_accuracy"], 1);
+  EXPECT_GT(lines[19]["reward_margin"].get<double>(), 0.5);
+}
+
+TEST_F(Pairs, TheSplitIntoPassesAndPaddingChangeNoFigure) {
+  for (const char* objective : {"dpo", "simpo"}) {
+    Recipe whole = recipe(std::string("whole-") + objective, objective),
+           one = recipe(std::string("one-") + objective, objective),
+           packed = recipe(std::string("packed-") + objective, objective);
+    one.train.batch_size = 1;
+    one.train.grad_accum = 4;
+    packed.train.max_tokens_per_step = 4096;
+    for (Recipe* each : {&whole, &one, &packed}) {
+      each->data.max_tokens = 512;
+      each->lora.dropout = 0;
+      each->train.max_steps = 2;  // the rate of the first is 0: both have the initial weights
+    }
+    const std::vector<io::Json> want = steps(whole);
+    expect_near(steps(one), want);
+    expect_near(steps(packed), want);
+  }
+}
+
+TEST_F(Pairs, AResumedRunAndPreparedDataGiveTheSameBits) {
+  const Recipe whole = recipe("whole"), parts = recipe("parts");
+  ASSERT_EQ(train::train(whole), 0);
+  ASSERT_EQ(train::train(parts, {.stop_after_step = 2}), 0);
+  ASSERT_EQ(train::train(parts, {.resume = true}), 0);
+  EXPECT_TRUE(test::run_bytes(whole.output_dir, 6) == test::run_bytes(parts.output_dir, 6));
+
+  Recipe prepared = recipe("prepared");
+  const auto [tokenizer, options] = recipe_encoding(prepared);
+  const auto rows = open_train(prepared, *tokenizer, options);
+  data::prepare_dataset(*rows, options, run_.dir().file("shards"));
+  prepared.data.train = run_.dir().file("shards");
+  ASSERT_EQ(train::train(prepared), 0);
+  EXPECT_EQ(test::loss_log(prepared.output_dir), test::loss_log(whole.output_dir));
+
+  prepared.output_dir = run_.dir().file("single");
+  prepared.objective.name = "sft";
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "made for other settings", train::train(prepared));
+}
+
+TEST_F(Pairs, AKeptReferenceIsTheComputedOneAndADamagedOneIsComputedAgain) {
+  const Recipe recipe = this->recipe("out");
+  ASSERT_EQ(train::train(recipe, {.stop_after_step = 2}), 0);
+  const std::string path = recipe.output_dir + "/index/train.reference", kept = test::slurp(path);
+  ASSERT_FALSE(kept.empty());
+  io::write_file_atomic(path, kept.substr(0, kept.size() / 2));
+  ASSERT_EQ(train::train(recipe, {.resume = true}), 0);
+  const Recipe whole = this->recipe("whole");
+  ASSERT_EQ(train::train(whole), 0);
+  EXPECT_EQ(test::loss_log(recipe.output_dir), test::loss_log(whole.output_dir));
+}
+
+TEST_F(Pairs, EvaluationsHaveTheFiguresAndTheBestAccuracyIsKept) {
+  Recipe recipe = this->recipe("out");
+  recipe.train.eval_every_steps = 2;
+  recipe.train.keep_best = "reward_accuracy";
+  ASSERT_EQ(train::train(recipe), 0);
+  const std::vector<io::Json> evals = test::events(recipe.output_dir, "eval");
+  ASSERT_FALSE(evals.empty());
+  for (const char* name : kFigures) EXPECT_TRUE(evals.back().contains(name)) << name;
+  EXPECT_EQ(evals.back()["samples"], 12);
+  EXPECT_FALSE(test::events(recipe.output_dir, "best").empty());
+}
+
+TEST_F(Pairs, WhatCannotBeLearntIsRefused) {
+  Recipe recipe = this->recipe("out");
+  io::Json rows = io::Json::parse(test::slurp(pairs_));
+  for (io::Json& row : rows) row["rejected"] = row["chosen"];
+  recipe.data.train = run_.dir().write("equal.json", rows.dump());
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "all equal", train::train(recipe));
+  rows[5]["rejected"]["value"] = "another";
+  run_.dir().write("equal.json", rows.dump());
+  EXPECT_EQ(train::train(recipe), 0);
+
+  Recipe narrow = this->recipe("narrow");
+  narrow.data.max_tokens = 128;
+  narrow.train.max_tokens_per_step = 200;
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "256", train::train(narrow));
+}
+
+std::vector<double> line(double from, double to, double scatter = 0) {
+  std::vector<double> values;
+  for (int i = 0; i < 30; ++i)
+    values.push_back(from + (to - from) * i / 29 + scatter * std::sin(2.4 * i));
+  return values;
+}
+
+TEST(PairsLearnt, NameDisplacementAndAGuess) {
+  const auto kinds = [](const std::map<std::string, std::vector<double>>& steps) {
+    std::string found;
+    for (const PairWarning& warning : judge_pairs(steps, "here")) found += warning.kind + " ";
+    return found;
+  };
+  EXPECT_EQ(kinds({{"reward_margin", line(0, 1, 0.1)},
+                   {"rewards_chosen", line(0, -1, 0.1)},
+                   {"rewards_rejected", line(0, -2, 0.1)},
+                   {"reward_accuracy", line(0.6, 0.9, 0.05)}}),
+            "likelihood_displacement ");
+  EXPECT_EQ(kinds({{"reward_margin", line(0, 2, 0.1)},
+                   {"rewards_chosen", line(0, 1, 0.1)},
+                   {"rewards_rejected", line(0, -1, 0.1)},
+                   {"reward_accuracy", line(0.6, 0.9, 0.05)}}),
+            "");
+  EXPECT_EQ(kinds({{"reward_margin", line(0, 0, 0.1)},
+                   {"rewards_chosen", line(0, 0, 0.1)},
+                   {"rewards_rejected", line(0, 0, 0.1)},
+                   {"reward_accuracy", line(0.5, 0.5, 0.2)}}),
+            "accuracy_at_half ");
+  EXPECT_EQ(kinds({{"reward_margin", {0, 1}}}), "");
+}
+
+}  // namespace
+}  // namespace lft::pairs_test
