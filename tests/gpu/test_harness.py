@@ -38,7 +38,7 @@ def bench(tmp_path):
         *(
             pack / "shards" / name
             for name in (
-                *("776", "1076", "2076", "quickstart-train", "quickstart-held_out"),
+                *("7b-776", "7b-1076", "7b-2076", "quickstart-train", "quickstart-held_out"),
                 "families",
             )
         ),

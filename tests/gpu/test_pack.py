@@ -182,10 +182,13 @@ def test_it_runs_with_nothing_but_itself_and_pytorch(packed):
     assert done.returncode == 0, done.stderr
     shutil.rmtree(trained)
     assert sorted(path.name for path in (packed / "shards").iterdir()) == [
-        "1076",
-        "2076",
-        "776",
+        "7b-1076",
+        "7b-2076",
+        "7b-776",
         "families",
         "quickstart-held_out",
         "quickstart-train",
+        "qwen25-7b-4096",
+        "qwen25vl-7b-1024",
+        "qwen3vl-8b-1024",
     ]
