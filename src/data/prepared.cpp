@@ -104,8 +104,8 @@ class PreparedDataset : public Dataset {
   bool any_image() const override { return images_shown_ > 0; }
   int64_t images_of(int64_t index) const override { return record(index)[4]; }
   std::vector<std::string> image_paths(int64_t) const override { return {}; }
-  std::string id(int64_t index) const override { return stored(index).id; }
-  Row row(int64_t index) const override { return row_of(stored(index), index); }
+  std::string id(int64_t index) const override { return stored(index, record(index)).id; }
+  Row row(int64_t index) const override { return row_of(stored(index, record(index)), index); }
 
   Sample get(int64_t index) const override {
     Sample sample = side(index, 0);
@@ -124,7 +124,7 @@ class PreparedDataset : public Dataset {
 
   Sample side(int64_t index, int64_t which) const {
     const std::vector<int64_t> numbers = record(index, which);
-    const StoredSample kept = stored(index, which);
+    const StoredSample kept = stored(index, numbers, which);
     if (numbers[2] == 0) refuse_bad(kept, index);
     std::optional<Sample> sample = expand_sample(kept, options_.config.image_token, numbers[2]);
     if (!sample || static_cast<int64_t>(kept.images.size()) != numbers[4])
@@ -136,7 +136,7 @@ class PreparedDataset : public Dataset {
 
   SampleLength side_length(int64_t index, int64_t which) const {
     const std::vector<int64_t> numbers = record(index, which);
-    if (numbers[2] == 0) refuse_bad(stored(index, which), index);
+    if (numbers[2] == 0) refuse_bad(stored(index, numbers, which), index);
     return {.tokens = static_cast<int32_t>(numbers[2]),
             .supervised = static_cast<int32_t>(numbers[3]),
             .images = static_cast<int32_t>(numbers[4]),
@@ -166,9 +166,8 @@ class PreparedDataset : public Dataset {
     return file.record(i);
   }
 
-  StoredSample stored(int64_t index, int64_t side = 0) const {
-    const std::vector<uint8_t> bytes =
-        samples_.place(index * sides() + side).first.bytes(record(index, side));
+  StoredSample stored(int64_t index, const std::vector<int64_t>& numbers, int64_t side = 0) const {
+    const std::vector<uint8_t> bytes = samples_.place(index * sides() + side).first.bytes(numbers);
     std::optional<StoredSample> sample = unpack_sample(bytes);
     if (!sample) refuse_damaged(place_of(index), "no sample", "what lft prepare wrote");
     return std::move(*sample);

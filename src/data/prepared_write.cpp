@@ -161,10 +161,11 @@ void write_group(const Dataset& dataset, const StepSamples& group, int64_t& next
   for (size_t i = 0; i < group.skipped.size(); ++i)
     bad[group.skipped_indices[i]] = group.skipped[i];
   for (; good.contains(next) || bad.contains(next); ++next) {
+    const Row row = dataset.row(next);
     if (good.contains(next)) {
-      for (const Sample* sample : good[next]) writer.add(dataset.row(next), *sample);
+      for (const Sample* sample : good[next]) writer.add(row, *sample);
     } else {
-      writer.add_bad(dataset.row(next), bad[next]);
+      writer.add_bad(row, bad[next]);
     }
   }
 }

@@ -18,7 +18,7 @@ struct PairSumOptions {
   std::function<bool(int64_t row)> wants = {};  // null: all rows
 };
 /// The log-probability of each answer, summed over its supervised tokens in double precision:
-/// [2 rows], the chosen answer of a row before its rejected one. Each pair is a batch of its own,
+/// [2 rows], the chosen answer of a row before its rejected one. Each pair is a separate batch,
 /// so the sums do not depend on how batches are made. NaN for bad rows, 0 for rows that are not
 /// wanted. Throws Stopped after a signal.
 std::vector<double> pair_sums(family::Model model, const data::Dataset& rows,

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <set>
+#include <span>
 
 #include "src/base/hash.h"
 #include "src/base/log.h"
@@ -37,25 +38,35 @@ std::string reference_key(const RunInputs& inputs, const RunModel& model,
   return sha256(key.dump());
 }
 
+std::vector<uint64_t> bits_of(const std::vector<double>& sums) {
+  std::vector<uint64_t> bits;
+  for (const double sum : sums) bits.push_back(std::bit_cast<uint64_t>(sum));
+  return bits;
+}
+
+std::vector<double> sums_of(std::span<const uint64_t> bits) {
+  std::vector<double> sums;
+  for (const uint64_t each : bits) sums.push_back(std::bit_cast<double>(each));
+  return sums;
+}
+
+std::string text_of(const std::vector<double>& sums) { return io::Json(bits_of(sums)).dump(); }
+
+std::vector<double> sums_of_text(const std::string& text) {
+  return sums_of(io::Json::parse(text).get<std::vector<uint64_t>>());
+}
+
 std::vector<double> load(const std::string& path, const std::string& key, int64_t rows) {
   if (!io::path_exists(path)) return {};
   try {
     const data::Columns columns = data::Columns::load(path);
     if (columns.facts.at("kind") != kKind || columns.facts.at("key") != key) return {};
-    std::vector<double> sums;
-    for (const uint64_t bits : columns.get<uint64_t>("sums"))
-      sums.push_back(std::bit_cast<double>(bits));
+    std::vector<double> sums = sums_of(columns.get<uint64_t>("sums"));
     if (std::ssize(sums) == 2 * rows) return sums;
   } catch (const std::exception& error) {
     notice(path + " cannot be used (" + error.what() + "): it is made again");
   }
   return {};
-}
-
-std::vector<uint64_t> bits_of(const std::vector<double>& sums) {
-  std::vector<uint64_t> bits;
-  for (const double sum : sums) bits.push_back(std::bit_cast<uint64_t>(sum));
-  return bits;
 }
 
 void save(const std::string& path, const std::string& key, const std::vector<double>& sums) {
@@ -83,12 +94,10 @@ void find(const RunInputs& inputs, RunModel& model, dist::Ranks& ranks, data::Da
                           .phase = "reference of " + name,
                           .wants = [&](int64_t row) { return row % inputs.ranks == inputs.rank; }});
     std::vector<double> all(sums.size(), 0);
-    for (const std::string& text : ranks.exchange(io::Json(bits_of(sums)).dump())) {
-      const auto part = io::Json::parse(text).get<std::vector<uint64_t>>();
-      for (size_t i = 0; i < all.size(); ++i) {
-        const double sum = std::bit_cast<double>(part[i]);
-        if (sum != 0) all[i] = sum;  // NaN, too
-      }
+    for (const std::string& text : ranks.exchange(text_of(sums))) {
+      const std::vector<double> part = sums_of_text(text);
+      for (size_t i = 0; i < all.size(); ++i)
+        if (part[i] != 0) all[i] = part[i];  // NaN, too
     }
     sums = std::move(all);
     if (ranks.first()) {
@@ -96,10 +105,7 @@ void find(const RunInputs& inputs, RunModel& model, dist::Ranks& ranks, data::Da
       save(path, key, sums);
     }
   } else {
-    const auto bits = io::Json::parse(ranks.from_first(io::Json(bits_of(sums)).dump()))
-                          .get<std::vector<uint64_t>>();
-    sums.clear();
-    for (const uint64_t each : bits) sums.push_back(std::bit_cast<double>(each));
+    sums = sums_of_text(ranks.from_first(text_of(sums)));
   }
   rows.set_references(std::move(sums));
 }

@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "src/base/hash.h"
 #include "src/base/log.h"
 #include "src/data/held_out.h"
@@ -51,8 +53,7 @@ void hash_content(Sha256& hash, const std::string& root, const std::string& name
 void require_a_preference(const data::Dataset& rows, const recipe::Recipe& recipe) {
   for (int64_t i = 0; i < rows.size(); ++i) {
     data::Row chosen = rows.row(i);
-    const std::shared_ptr<const data::Row> rejected = std::move(chosen.rejected);
-    chosen.rejected = nullptr;
+    const std::shared_ptr<const data::Row> rejected = std::exchange(chosen.rejected, nullptr);
     if (!rejected || data::row_content(*rejected) != data::row_content(chosen)) return;
   }
   refuse(ErrorKind::kInput, "pairs whose two answers are all equal", recipe.data.train.text(),

@@ -13,7 +13,7 @@ bool learns_from_pairs(const recipe::Recipe& recipe) {
 std::shared_ptr<const objective::Objective> make_objective(const recipe::Recipe& recipe) {
   const recipe::Recipe::Objective& asked = recipe.objective;
   if (!learns_from_pairs(recipe))
-    return {std::shared_ptr<void>(), &objective::supervised_nll()};  // static: owned by nobody
+    return {std::shared_ptr<void>(), &objective::supervised_nll()};  // static: not deleted
   const auto& kinds = objective::pair_objectives();
   const std::string name = asked.name.word();
   const auto kind = std::ranges::find(kinds, name, &objective::PairObjective::name);

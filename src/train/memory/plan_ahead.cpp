@@ -11,6 +11,7 @@
 #include "src/hf/model_dir.h"
 #include "src/hf/weights_load.h"
 #include "src/train/inputs/recipe_encoding.h"
+#include "src/train/inputs/run_objective.h"
 #include "src/train/machine/device.h"
 #include "src/train/machine/precision.h"
 #include "src/train/memory/memory_plan.h"
@@ -81,8 +82,7 @@ MicroBatchShape full_micro_batch(const recipe::Recipe& recipe, const family::Ima
                          .images = 1,
                          .longest = static_cast<int32_t>(tokens)};
   row.add_image(image);
-  if (recipe.objective.name != recipe::ObjectiveName::kSft)
-    row.add_side(data::SampleLength(row));  // of a pair
+  if (learns_from_pairs(recipe)) row.add_side(data::SampleLength(row));
   const int64_t rows =
       budget > 0 ? std::max<int64_t>(1, budget / row.tokens) : recipe.train.batch_size;
   batch.samples.assign(static_cast<size_t>(rows), row);

@@ -14,7 +14,7 @@ namespace {
 
 /// The objective of rows of pairs; null: rows of single answers.
 const objective::Objective* pairs_of(const Run& run) {
-  return run.objective->rows_together() == 2 ? run.objective.get() : nullptr;
+  return learns_from_pairs(run.inputs.recipe) ? run.objective.get() : nullptr;
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ std::vector<PairWarning> judge_pairs(const std::map<std::string, std::vector<dou
 }
 
 std::vector<PairWarning> judge_pairs(const Run& run) {
-  if (run.objective->rows_together() != 2) return {};
+  if (!learns_from_pairs(run.inputs.recipe)) return {};
   const std::string path = run.inputs.recipe.output_dir + "/metrics.jsonl";
   std::map<std::string, std::vector<double>> steps;
   std::istringstream lines(io::read_file(path));

@@ -35,7 +35,7 @@ std::string before_path(const Run& run) {
   return run.inputs.recipe.output_dir + "/answers_before.json";
 }
 
-/// Random weights answer nothing worth reading.
+/// Whether the run shows answers: those of random weights have no meaning.
 bool answers_rows(const Run& run) {
   return run.inputs.recipe.model.init != recipe::ModelInit::kRandom;
 }
