@@ -33,4 +33,12 @@ std::vector<ImageShape> image_shapes(const Batch& batch) {
   return {static_cast<size_t>(batch.pixels.size(0)), one};
 }
 
+std::vector<ImageShape> shown_shapes(const Batch& batch) {
+  const std::vector<ImageShape> images = image_shapes(batch);
+  if (batch.shown.empty()) return images;
+  std::vector<ImageShape> shown;
+  for (const int64_t image : batch.shown) shown.push_back(images.at(static_cast<size_t>(image)));
+  return shown;
+}
+
 }  // namespace lft::family

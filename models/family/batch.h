@@ -26,9 +26,13 @@ struct Batch {
                       // have one size, else [values], the tiles [c, h, w] in sequence. Undefined
                       // without images
   std::vector<ImageShape> images;  // one per image; empty: every tile of `pixels` is an image
-  at::Tensor reference_n = {};     // float64 (CPU): log-probabilities of the rows or packed
-                                   // sequences under an objective's reference model, summed over
-                                   // their supervised tokens; undefined: not computed
+  std::vector<int64_t> shown =
+      {};                       // the images in the order of the text, as indices into `images`;
+                                // empty: each once. Both sides of a pair show the same ones
+  at::Tensor reference_n = {};  // float64 (CPU): log-probabilities of the rows or packed
+                                // sequences under an objective's reference model, summed over
+                                // their supervised tokens; undefined: not computed
+  at::Tensor desirable_n = {};  // bool (CPU): the labels of KTO of the same; undefined: none
 };
 
 /// The rows (flat indices into b * t) whose next token is supervised, in row-major order, and that
@@ -39,7 +43,9 @@ struct SupervisedRows {
 /// Throws kInput for a label outside the model's vocabulary.
 SupervisedRows supervised_rows(const at::Tensor& labels_bt, int64_t vocab);
 
-/// The shapes of all images, also if `images` is empty.
+/// The shapes of all images of `pixels`, also if `images` is empty.
 std::vector<ImageShape> image_shapes(const Batch& batch);
+/// The shapes of the images in the order of the text.
+std::vector<ImageShape> shown_shapes(const Batch& batch);
 
 }  // namespace lft::family

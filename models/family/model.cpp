@@ -61,6 +61,26 @@ ImageFeatures join_features(const std::vector<ImageFeatures>& parts) {
   return all;
 }
 
+ImageFeatures ModelImpl::shown_features(const Batch& batch) {
+  ImageFeatures found = image_features(batch);
+  if (batch.shown.empty()) return found;
+  std::vector<int64_t> starts = {0};
+  for (const ImageShape& image : image_shapes(batch))
+    starts.push_back(starts.back() + image_positions(image));
+  const auto in_order = [&](const at::Tensor& features_kd) {
+    std::vector<at::Tensor> parts;
+    for (const int64_t image : batch.shown) {
+      const int64_t from = starts.at(static_cast<size_t>(image));
+      parts.push_back(
+          features_kd.narrow(0, from, starts.at(static_cast<size_t>(image) + 1) - from));
+    }
+    return at::cat(parts);
+  };
+  found.features_kd = in_order(found.features_kd);
+  for (at::Tensor& layer : found.deepstack_features_kd) layer = in_order(layer);
+  return found;
+}
+
 ModelImpl::ModelImpl(const ModelConfig& config) : config(config) {}
 
 void ModelImpl::add_decoder(at::TensorOptions options, ops::BaseStorage storage) {
@@ -86,7 +106,7 @@ llama::DecoderInput ModelImpl::embed(const Batch& batch, const ImageFeatures* kn
       is_image, 0);  // the token's own embedding is not used and may not exist
   check_ids(ids, config.text.vocab);
   const at::Tensor places = is_image.flatten().nonzero().squeeze(1);
-  const std::vector<ImageShape> images = image_shapes(batch);
+  const std::vector<ImageShape> images = shown_shapes(batch);
   int64_t expected = 0;
   for (const ImageShape& image : images) expected += image_positions(image);
   if (places.numel() != expected) {
@@ -111,7 +131,7 @@ llama::DecoderInput ModelImpl::embed(const Batch& batch, const ImageFeatures* kn
   input.embeds_btd = embeds;
   if (images.empty()) return input;
   if (config.text.image_blocks) input.blocks_bt = image_blocks(is_image);
-  const ImageFeatures found = known != nullptr ? *known : image_features(batch);
+  const ImageFeatures found = known != nullptr ? *known : shown_features(batch);
   expect_dims(found.features_kd, "projected image features",
               {{"k", expected}, {"d", embeds.size(2)}});
   input.deepstack_features_kd = found.deepstack_features_kd;

@@ -13,7 +13,7 @@
 
 namespace lft::family {
 
-/// The features of all images of a batch, in order.
+/// The features of the images of a batch, in the order of its pixels.
 struct ImageFeatures {
   at::Tensor features_kd;  // [image positions, d]
   std::vector<at::Tensor>
@@ -77,6 +77,10 @@ class ModelImpl : public torch::nn::Module {
   /// undefined if they are the indices in the sequence. The batch contains the beginnings of its
   /// sequences; generated tokens follow one by one.
   virtual at::Tensor positions(const Batch& batch) const;
+
+ private:
+  /// image_features() in the order of the text.
+  ImageFeatures shown_features(const Batch& batch);
 };
 using Model = std::shared_ptr<ModelImpl>;
 

@@ -20,8 +20,9 @@ at::Tensor forward_loss(const ForwardContext& context, family::Model& model,
   const Objective& objective = *context.objective;
   const at::Tensor logprobs = forward_logprobs(context, model, batch);
   if (context.logprobs != nullptr) *context.logprobs = logprobs.detach();
-  if (context.figures != nullptr) *context.figures = objective.figures(logprobs.detach(), batch);
-  const at::Tensor sum = objective.terms(logprobs, batch);
+  if (context.figures != nullptr)
+    *context.figures = objective.figures(logprobs.detach(), batch, context.kl);
+  const at::Tensor sum = objective.terms(logprobs, batch, context.kl);
   return context.normaliser == 1 ? sum : sum / static_cast<double>(context.normaliser);
 }
 

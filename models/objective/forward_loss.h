@@ -18,6 +18,7 @@ struct ForwardContext {
   int64_t recompute = 0;             // activation checkpointing: every Nth block, 0: none
   bool offload_activations = false;  // keeps inputs of recomputed blocks in host memory
   int64_t normaliser = 1;            // divisor of the sum of the terms
+  double kl = 0;                     // Objective::uses_kl(): of the global batch
   at::Tensor* logprobs = nullptr;    // receives the supervised tokens' log-probabilities, detached
   at::Tensor* figures = nullptr;     // receives Objective::figures() of the batch
   const Objective* objective = &supervised_nll();

@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "kernels/common/error.h"
+
 namespace lft::objective {
 namespace {
 
@@ -34,6 +36,12 @@ AnswerSums sum_answers(const at::Tensor& logprobs_k, const family::Batch& batch)
   const at::Tensor zeros = at::zeros({count}, logprobs_k.options());
   return {.logprobs_n = zeros.index_add(0, on_device, logprobs_k),
           .tokens_n = zeros.index_add(0, on_device, at::ones_like(logprobs_k)).clamp_min(1)};
+}
+
+at::Tensor reference_of(const family::Batch& batch, const at::Tensor& like) {
+  if (!batch.reference_n.defined())
+    throw Error(ErrorKind::kInternal, "an objective's reference was not computed");
+  return batch.reference_n.to(like.options());
 }
 
 PairScores pair_scores(const AnswerSums& sums, const at::Tensor& reference_n) {

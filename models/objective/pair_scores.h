@@ -1,4 +1,4 @@
-// What an objective of pairs reads: the log-probabilities of whole answers. Shape letters: k
+// What an objective of preferences reads: the log-probabilities of whole answers. Shape letters: k
 // supervised tokens of a batch, n answers, p pairs.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -13,6 +13,8 @@ struct AnswerSums {
   at::Tensor tokens_n;    // float32: their number, at least 1
 };
 AnswerSums sum_answers(const at::Tensor& logprobs_k, const family::Batch& batch);
+/// batch.reference_n with the dtype and device of `like`. kInternal if it was not computed.
+at::Tensor reference_of(const family::Batch& batch, const at::Tensor& like);
 
 /// The two answers of each pair; float32 [p]. The reference is undefined for objectives without
 /// one.

@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "kernels/common/error.h"
-
 namespace lft::objective {
 namespace {
 
@@ -12,7 +10,8 @@ class OfPairs : public Objective {
   OfPairs(const PairObjective& kind, const PairOptions& options, double sft_weight)
       : kind_(kind), options_(options), sft_weight_(sft_weight) {}
 
-  at::Tensor terms(const at::Tensor& logprobs_k, const family::Batch& batch) const override {
+  at::Tensor terms(const at::Tensor& logprobs_k, const family::Batch& batch,
+                   double) const override {
     return logprobs_k.numel() == 0 ? at::zeros({}, logprobs_k.options())
                                    : losses(scores(logprobs_k, batch)).sum();
   }
@@ -23,7 +22,8 @@ class OfPairs : public Objective {
     return {"rewards_chosen", "rewards_rejected", "reward_accuracy",
             "reward_margin",  "logps_chosen",     "logps_rejected"};
   }
-  at::Tensor figures(const at::Tensor& logprobs_k, const family::Batch& batch) const override {
+  at::Tensor figures(const at::Tensor& logprobs_k, const family::Batch& batch,
+                     double) const override {
     const PairScores pairs = scores(logprobs_k.to(at::kDouble), batch);
     const bool ratios = kind_.uses_reference;
     const at::Tensor chosen = options_.beta * (ratios ? pairs.chosen_ratio() : pairs.chosen),
@@ -40,10 +40,7 @@ class OfPairs : public Objective {
   }
   PairScores scores(const at::Tensor& logprobs_k, const family::Batch& batch) const {
     const AnswerSums sums = sum_answers(logprobs_k, batch);
-    if (!kind_.uses_reference) return pair_scores(sums, at::Tensor());
-    if (!batch.reference_n.defined())
-      throw Error(ErrorKind::kInternal, "an objective's reference was not computed");
-    return pair_scores(sums, batch.reference_n.to(logprobs_k.options()));
+    return pair_scores(sums, kind_.uses_reference ? reference_of(batch, logprobs_k) : at::Tensor());
   }
 
   const PairObjective& kind_;

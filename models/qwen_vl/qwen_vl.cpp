@@ -116,7 +116,7 @@ int64_t QwenVlImpl::image_positions(const family::ImageShape& image) const {
 
 at::Tensor QwenVlImpl::positions(const family::Batch& batch) const {
   const VisionConfig& v = vision_of(config);
-  std::vector<Grid> images = grids_of(family::image_shapes(batch), v);
+  std::vector<Grid> images = grids_of(family::shown_shapes(batch), v);
   if (images.empty()) return {};
   for (Grid& image : images) image = {image.height / v.merge, image.width / v.merge};
   const at::Tensor ids = batch.input_ids_bt.contiguous();

@@ -1,7 +1,9 @@
 """Writes the quickstart's real data: the UCI optdigits test set, as scikit-learn redistributes it,
 as PNG files and LLaVA JSON.
 
-  digits.py OUT_DIR      writes OUT_DIR/images/*.png, OUT_DIR/train.json and OUT_DIR/held_out.json
+  digits.py OUT_DIR      writes OUT_DIR/images/*.png, OUT_DIR/train.json, OUT_DIR/held_out.json, and
+                         OUT_DIR/pairs.json: the rows of train.json with the right digit over a
+                         wrong one
 
 Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak (1998), UCI Machine Learning
 Repository, CC BY 4.0, https://doi.org/10.24432/C50P49. 1,797 digits written by 13 people, scanned
@@ -46,6 +48,19 @@ def main():
         (args.out / f"{name}.json").write_text(
             "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n"
         )
+    pairs = [
+        {
+            "id": row["id"],
+            "image": row["image"],
+            "prompt": QUESTION,
+            "chosen": (digit := row["conversations"][1]["value"]),
+            "rejected": str((int(digit) + 1 + number % 9) % 10),
+        }
+        for number, row in enumerate(train)
+    ]
+    (args.out / "pairs.json").write_text(
+        "[\n" + ",\n".join(json.dumps(row) for row in pairs) + "\n]\n"
+    )
     print(f"{len(train)} to train on, {len(held_out)} held out")
 
 

@@ -17,7 +17,7 @@
 #include "src/data/held_out.h"
 #include "src/hf/model_dir.h"
 #include "src/infer/evaluate.h"
-#include "src/infer/pair_sums.h"
+#include "src/infer/reference_sums.h"
 #include "src/io/json.h"
 #include "src/runs/runs.h"
 #include "src/train/inputs/model_shapes.h"
@@ -37,9 +37,11 @@ struct EvalCommand {
   std::vector<recipe::Source> held_out = {};  // instead of data: a share of these rows
   double share = 0;  // share held out with this seed: a recipe's data.eval_share
   uint64_t seed = 0;
-  /// Of a recipe whose rows are pairs; null otherwise. The reference is `reference` with its
+  /// Of a recipe whose rows are preferences; null otherwise. The reference is `reference` with its
   /// adapter.
-  std::shared_ptr<const objective::Objective> pairs = {};
+  std::shared_ptr<const objective::Objective> preference = {};
+  bool of_pairs = false;
+  int64_t group = 1;  // rows of a step
   std::string reference = {}, reference_adapter = {};
 };
 
@@ -79,8 +81,10 @@ bool read_target_recipe(EvalCommand& command, recipe::Recipe& recipe) {
 /// rows, template and image fit.
 void fill_from_recipe(EvalCommand& command, recipe::Recipe recipe) {
   take_trained(recipe, command.infer);
-  if (train::learns_from_pairs(recipe)) {
-    command.pairs = train::make_objective(recipe);
+  if (auto objective = train::make_objective(recipe); !objective->sums_tokens()) {
+    command.preference = std::move(objective);
+    command.of_pairs = train::learns_from_pairs(recipe);
+    command.group = train::rows_of_step(recipe);
     command.reference = recipe.model.path;
     command.reference_adapter = recipe.lora.init_from;
   }
@@ -111,11 +115,10 @@ void fill_from_recipe(EvalCommand& command, recipe::Recipe recipe) {
   command.infer.columns = rules.columns;
 }
 
-/// A row of a pair: its loss and the objective's figures.
-io::Json pair_line(const infer::EvalRecord& record, const objective::Objective& objective) {
+/// A pair or a row of KTO: its loss and the objective's figures.
+io::Json preference_line(const infer::EvalRecord& record, const objective::Objective& objective) {
   io::Json line = {{"id", record.id}, {"question", record.question}, {"loss", record.loss}};
-  size_t next = 0;
-  for (const std::string& name : objective.figure_names()) line[name] = record.figures.at(next++);
+  for (const auto& [name, value] : objective.means(record.figures, 1)) line[name] = value;
   if (record.bad) line["first_bad_module"] = record.bad->module;
   return line;
 }
@@ -152,8 +155,8 @@ std::unique_ptr<data::Dataset> open_rows(const EvalCommand& command, const Infer
 void write_records(const EvalCommand& command, const infer::EvalResult& result,
                    infer::Metric metric, OutputLines& out) {
   for (const infer::EvalRecord& record : result.records)
-    out.line(io::json_text(command.pairs ? pair_line(record, *command.pairs)
-                                         : record_line(record, metric)));
+    out.line(io::json_text(command.preference ? preference_line(record, *command.preference)
+                                              : record_line(record, metric)));
   out.commit();
 }
 
@@ -182,26 +185,35 @@ void print_result(const EvalCommand& command, const infer::EvalResult& result,
   put("model", escape_text(command.infer.model, 1000));
   put("adapter", command.infer.adapter.empty() ? "none: the base alone"
                                                : escape_text(command.infer.adapter, 1000));
-  put(command.pairs ? "pairs" : "rows", with_commas(result.samples));
+  put(command.of_pairs ? "pairs" : "rows", with_commas(result.samples));
   if (result.supervised > 0)
-    put("loss", format_number(result.loss, "%.4f") +
-                    (command.pairs ? " per pair" : " per supervised token"));
+    put("loss",
+        format_number(result.loss, "%.4f") + (command.of_pairs     ? " per pair"
+                                              : command.preference ? " per row"
+                                                                   : " per supervised token"));
   for (const auto& [name, value] : figures) put(name, format_number(value, "%.4f"));
   put("answers", command.out.empty() ? "--out FILE writes them" : escape_text(command.out, 1000));
+}
+
+void set_row_form(const EvalCommand& command, data::EncodeOptions& encode) {
+  encode.pairs = command.of_pairs;
+  encode.labelled = command.preference && !command.of_pairs;
 }
 
 /// Of each pair, under the reference of the recipe's objective; empty if it uses none. The
 /// reference is freed before the model that is evaluated is loaded.
 std::vector<double> reference_sums(const EvalCommand& command) {
-  if (!command.pairs || !command.pairs->uses_reference()) return {};
+  if (!command.preference || !command.preference->uses_reference()) return {};
   InferOptions of = command.infer;
   of.model = command.reference;
   of.adapter = command.reference_adapter;
   InferModel reference = load_infer_model(of);
-  reference.encode.pairs = true;
+  set_row_form(command, reference.encode);
   const std::unique_ptr<data::Dataset> dataset = open_rows(command, reference);
-  return infer::pair_sums(reference.model, *dataset, reference.encode,
-                          {.compute = reference.dtype, .phase = "reference"});
+  return infer::reference_sums(reference.model, *dataset, reference.encode,
+                               {.compute = reference.dtype,
+                                .phase = "reference",
+                                .group = command.preference->uses_kl() ? command.group : 0});
 }
 
 void eval(EvalCommand command) {
@@ -235,8 +247,8 @@ void eval(EvalCommand command) {
   const infer::Metric metric = infer::find_metric(command.metric).value_or(infer::Metric::kExact);
   const std::vector<double> references = reference_sums(command);
   InferModel infer = load_infer_model(command.infer);
-  infer.encode.open_questions = !command.pairs;
-  infer.encode.pairs = command.pairs != nullptr;
+  infer.encode.open_questions = !command.preference;
+  set_row_form(command, infer.encode);
   const std::unique_ptr<data::Dataset> dataset = open_rows(command, infer);
   if (!references.empty()) dataset->set_references(references);
 
@@ -246,13 +258,14 @@ void eval(EvalCommand command) {
   options.stop = command.decode.stop;
   options.metric = metric;
   options.compute = infer.dtype;
-  options.pairs = command.pairs.get();
+  options.preference = command.preference.get();
+  options.group = command.group;
   const infer::EvalResult result =
       infer::evaluate(infer.model, *dataset, *infer.tokenizer, infer.encode, options);
   stop_if_requested();
   if (out) write_records(command, result, metric, *out);
   if (result.not_finite > 0) throw infer::not_finite_rows(result, *infer.tokenizer, infer.dtype);
-  if (const int64_t left = result.samples - result.answered; left > 0 && !command.pairs) {
+  if (const int64_t left = result.samples - result.answered; left > 0 && !command.preference) {
     notice(std::to_string(left) + " of " + std::to_string(result.samples) +
            " rows have no answer within " + std::to_string(infer.encode.max_tokens) +
            " tokens; figures are of the others");

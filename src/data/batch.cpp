@@ -29,15 +29,30 @@ std::vector<float> channel_table(float mean, float std) {
 
 using ChannelTables = std::array<std::vector<float>, 3>;
 
-/// The sizes of all images of a batch.
+bool same_images(const Sample& a, const Sample& b) {
+  return std::ranges::equal(a.images, b.images, [](const PixelImage& x, const PixelImage& y) {
+    return x.shape == y.shape && x.chw == y.chw;
+  });
+}
+
+/// The images of a batch and their sizes. Consecutive samples with the same images, as the two
+/// sides of a pair, share them.
 struct BatchImages {
   std::vector<const PixelImage*> images;
+  std::vector<int64_t> shown;  // the images of all samples in order, as indices into `images`
   int64_t values = 0, tiles = 0;
   bool alike = true;  // all tiles have one size
 
-  explicit BatchImages(const std::vector<Sample>& samples) {
-    for (const Sample& sample : samples) {
-      for (const PixelImage& image : sample.images) {
+  BatchImages(const std::vector<Sample>& samples, bool share) {
+    for (size_t i = 0; i < samples.size(); ++i) {
+      const std::vector<PixelImage>& own = samples[i].images;
+      if (share && i > 0 && !own.empty() && same_images(samples[i - 1], samples[i])) {
+        for (const int64_t before : std::vector(shown.end() - std::ssize(own), shown.end()))
+          shown.push_back(before);
+        continue;
+      }
+      for (const PixelImage& image : own) {
+        shown.push_back(std::ssize(images));
         images.push_back(&image);
         values += image.shape.values();
         tiles += image.shape.tiles;
@@ -102,9 +117,10 @@ at::Tensor normalised_there(const BatchImages& batch, const ChannelTables& table
   return pixels.view(batch.sizes());
 }
 
+/// `share`: not if the number of images of a batch must be that of its samples (CUDA graphs).
 void set_pixels(family::Batch& batch, const std::vector<Sample>& samples,
-                const EncodeOptions& options, at::Device device) {
-  const BatchImages images(samples);
+                const EncodeOptions& options, at::Device device, bool share) {
+  const BatchImages images(samples, share);
   if (images.images.empty()) return;
   ChannelTables tables;
   for (size_t c = 0; c < 3; ++c)
@@ -112,10 +128,16 @@ void set_pixels(family::Batch& batch, const std::vector<Sample>& samples,
   batch.pixels = device.is_cpu() ? normalised_pixels(images, tables)
                                  : normalised_there(images, tables, device);
   for (const PixelImage* image : images.images) batch.images.push_back(image->shape);
+  if (images.shown.size() > images.images.size()) batch.shown = images.shown;
 }
 
-/// Those of the reference, if they are known.
-void set_references(family::Batch& batch, const std::vector<Sample>& samples) {
+/// What an objective reads, if it is known: the labels and the sums under the reference.
+void set_answers(family::Batch& batch, const std::vector<Sample>& samples) {
+  if (!samples.empty() && samples.front().desirable) {
+    batch.desirable_n = at::empty({std::ssize(samples)}, at::kBool);
+    std::ranges::transform(samples, batch.desirable_n.mutable_data_ptr<bool>(),
+                           [](const Sample& sample) { return sample.desirable.value(); });
+  }
   std::vector<double> sums;
   for (const Sample& sample : samples) sums.push_back(sample.reference);
   if (sums.empty() || std::isnan(sums.front())) return;
@@ -152,8 +174,8 @@ family::Batch collate(const std::vector<Sample>& samples, const EncodeOptions& o
   batch.input_ids_bt = ids_bt;
   if (labelled) batch.labels_bt = labels_bt;
   batch.lengths_b = lengths_b;
-  set_references(batch, samples);
-  set_pixels(batch, samples, options, device);
+  set_answers(batch, samples);
+  set_pixels(batch, samples, options, device, /*share=*/true);
   return batch;
 }
 
@@ -184,8 +206,8 @@ family::Batch pack(const std::vector<Sample>& samples, const EncodeOptions& opti
   batch.labels_bt = labels_bt;
   batch.lengths_b = at::tensor(std::vector<int64_t>{total}, at::kLong);
   batch.packed = std::move(packed);
-  set_references(batch, samples);
-  set_pixels(batch, samples, options, device);
+  set_answers(batch, samples);
+  set_pixels(batch, samples, options, device, /*share=*/fill_to == 0);
   return batch;
 }
 

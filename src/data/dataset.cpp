@@ -22,8 +22,11 @@ std::vector<Sample> Dataset::sides(int64_t index) const {
     rejected.source = sides[0].source;
     sides.push_back(std::move(rejected));
   }
-  for (size_t i = 0; i < sides.size() && !references_.empty(); ++i)
-    sides[i].reference = references_[2 * static_cast<size_t>(index) + i];
+  if (references_.empty()) return sides;
+  const size_t each = references_.size() / static_cast<size_t>(size());
+  const double* const own = references_.data() + each * static_cast<size_t>(index);
+  for (size_t i = 0; i < sides.size(); ++i) sides[i].reference = own[i];
+  if (each > sides.size()) sides[0].mismatched_reference = own[each - 1];
   return sides;
 }
 

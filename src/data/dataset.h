@@ -51,8 +51,10 @@ class Dataset {
   /// The encoded bytes of an image of a row; empty for prepared data and if it cannot be read.
   virtual io::FileBytes image_bytes(int64_t /*index*/, size_t /*image*/) const { return {}; }
 
-  /// Of rows of pairs: the reference model's log-probabilities, summed over each row's answer and
-  /// over its rejected one; NaN for a bad row. Empty: not computed. Loader adds them to samples.
+  /// The reference model's log-probabilities, the same number for each row: summed over its answer,
+  /// of a pair then over the rejected one; for the evaluation of KTO then over the next row's
+  /// answer after this row's prompt. NaN for a bad row. Empty: not computed. Loader adds them to
+  /// samples.
   const std::vector<double>& references() const { return references_; }
   void set_references(std::vector<double> sums) { references_ = std::move(sums); }
   /// The sample of a row, or both sides of a pair, with their references. Throws like get().

@@ -296,6 +296,7 @@ Sample encode_side(const Row& row, const std::string& image_root, const text::To
 Sample encode_row(const Row& row, const std::string& image_root, const text::Tokenizer& tokenizer,
                   const EncodeOptions& options) {
   Sample sample = encode_side(row, image_root, tokenizer, options);
+  sample.desirable = row.desirable;
   if (!row.rejected) return sample;
   const bool same_images = row.rejected->images == row.images;
   sample.rejected.push_back(encode_side(*row.rejected, image_root, tokenizer, options,

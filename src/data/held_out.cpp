@@ -85,9 +85,10 @@ class RowSelection : public Dataset {
       : whole_(std::move(whole)), rows_(std::move(rows)) {
     if (whole_->references().empty()) return;
     std::vector<double> references;
+    const auto each = std::ssize(whole_->references()) / whole_->size();
     for (const int64_t row : rows_) {
-      const auto* const first = whole_->references().data() + 2 * row;
-      references.insert(references.end(), first, first + 2);
+      const auto* const first = whole_->references().data() + each * row;
+      references.insert(references.end(), first, first + each);
     }
     set_references(std::move(references));
   }

@@ -74,7 +74,11 @@ SampleLength row_length(const Row& row, const std::string& image_root,
   length.supervised = static_cast<int32_t>(sample.supervised());
   length.images = static_cast<int32_t>(row.images.size());
   length.cut = static_cast<int32_t>(whole) - length.supervised;
-  if (row.rejected) length.add_side(row_length(*row.rejected, image_root, tokenizer, options));
+  if (row.rejected) {
+    SampleLength other = row_length(*row.rejected, image_root, tokenizer, options);
+    if (row.rejected->images == row.images) other.share_images();
+    length.add_side(other);
+  }
   return length;
 }
 
@@ -89,7 +93,12 @@ SampleLength sample_length(const Sample& sample) {
     length.tower += image.tower_positions;
     length.placed += image.positions;
   }
-  for (const Sample& rejected : sample.rejected) length.add_side(sample_length(rejected));
+  for (const Sample& rejected : sample.rejected) {
+    SampleLength other = sample_length(rejected);
+    if (std::ranges::equal(rejected.images, sample.images, {}, &PixelImage::chw, &PixelImage::chw))
+      other.share_images();
+    length.add_side(other);
+  }
   return length;
 }
 

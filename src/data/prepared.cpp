@@ -32,7 +32,8 @@ void check_made_for(const io::Json& stored, const EncodeOptions& options, const 
   else
     wanted.erase(kSpecialTokensRule);
   if (stored.is_object() && stored.contains(kAlphaRule)) wanted.emplace(kAlphaRule, "drop");
-  if (stored.is_object() && stored.contains(kPairsRule)) wanted.emplace(kPairsRule, false);
+  for (const char* rule : {kPairsRule, kLabelledRule})
+    if (stored.is_object() && stored.contains(rule)) wanted.emplace(rule, false);
   for (const auto& [key, value] : wanted.items()) {
     const io::Json other = stored.is_object() && stored.contains(key) ? stored[key] : io::Json();
     if (other == value) continue;
@@ -130,6 +131,7 @@ class PreparedDataset : public Dataset {
     if (!sample || static_cast<int64_t>(kept.images.size()) != numbers[4])
       refuse_damaged(place_of(index), "a sample that contradicts itself", "what lft prepare wrote");
     for (const int32_t image : kept.images) sample->images.push_back(image_at(image, index));
+    if (options_.labelled) sample->desirable = row_of(kept, index).desirable;
     check_prepared(*sample, options_, place_of(index) + " (id " + quote_text(sample->id, 80) + ")");
     return std::move(*sample);
   }
@@ -237,6 +239,7 @@ io::Json sample_rules(const EncodeOptions& options) {
   made["image_fit"] = options.image_fit;
   if (options.image_limits.alpha == io::Alpha::kWhite) made[kAlphaRule] = "white";
   if (options.pairs) made[kPairsRule] = true;
+  if (options.labelled) made[kLabelledRule] = true;
   if (options.special_tokens != SpecialTokensInText::kError)
     made[kSpecialTokensRule] =
         options.special_tokens == SpecialTokensInText::kText ? "text" : "special";

@@ -31,6 +31,7 @@ constexpr int64_t kSampleNumbers = 8;
 constexpr int64_t kImageNumbers = 11;
 inline constexpr char kSpecialTokensRule[] = "special_tokens_in_text";  // key in sample_rules()
 inline constexpr char kPairsRule[] = "pairs";                           // only if rows are pairs
+inline constexpr char kLabelledRule[] = "labelled";                     // only if rows have one
 inline constexpr char kAlphaRule[] = "alpha";                           // only if alpha is not drop
 
 /// Everything that determines a sample except its row and images.

@@ -1,5 +1,6 @@
 #include "src/data/prepared_write.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <unordered_map>
@@ -76,8 +77,8 @@ class PreparedWriter {
     for (size_t i = 0; i < fresh.size(); ++i) images_.add(packed[i], shape_numbers(*fresh[i]));
   }
 
-  /// The sample of a row; of a pair each side, in order.
-  void add(const Row& row, const Sample& sample) {
+  /// The sample of a row, or a side of a pair. `other`: its other side, if that was added before.
+  void add(const Row& row, const Sample& sample, const Sample* other) {
     std::vector<int32_t> images;
     SampleLength length;
     for (const PixelImage& image : sample.images) {
@@ -86,6 +87,9 @@ class PreparedWriter {
       length.tower += image.tower_positions;
       length.placed += image.positions;
     }
+    if (other != nullptr &&
+        std::ranges::equal(sample.images, other->images, {}, &PixelImage::chw, &PixelImage::chw))
+      length.share_images();
     const auto tokens = static_cast<int64_t>(sample.input_ids.size());
     const int64_t supervised = sample.supervised(), shown = static_cast<int64_t>(images.size());
     tokens_ += tokens;
@@ -163,7 +167,9 @@ void write_group(const Dataset& dataset, const StepSamples& group, int64_t& next
   for (; good.contains(next) || bad.contains(next); ++next) {
     const Row row = dataset.row(next);
     if (good.contains(next)) {
-      for (const Sample* sample : good[next]) writer.add(row, *sample);
+      const std::vector<const Sample*>& sides = good[next];
+      for (size_t side = 0; side < sides.size(); ++side)
+        writer.add(row, *sides[side], side > 0 ? sides[0] : nullptr);
     } else {
       writer.add_bad(row, bad[next]);
     }

@@ -32,6 +32,7 @@ RowRules row_rules(const EncodeOptions& options, const DataFile& file) {
           .count_marks = options.count_marks,
           .open_questions = options.open_questions,
           .pairs = options.pairs,
+          .labelled = options.labelled,
           .columns = combined(file.columns, options.columns)};
 }
 
@@ -94,7 +95,7 @@ SampleLength RowDataset::measured(const ReadRow& read) const {
 
 /// Everything that determines a row's length: rows, rules, and the images by size and time.
 std::string RowDataset::lengths_key() const {
-  constexpr int kOrientations = 2;  // version of the orientation rules: other lengths are stale
+  constexpr int kOrientations = 3;  // version of the rules for lengths: others are stale
   io::Json key = sample_rules(options_);
   key["rows"] = index_->hash();
   key["orientations"] = kOrientations;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <numeric>
 
 #include "models/objective/forward_loss.h"
 #include "src/base/phase.h"
@@ -16,6 +17,7 @@
 #include "src/data/loader.h"
 #include "src/infer/captions.h"
 #include "src/infer/generate.h"
+#include "src/infer/reference_sums.h"
 #include "src/infer/stop_strings.h"
 
 namespace lft::infer {
@@ -30,6 +32,15 @@ struct Evaluation {
   const EvalOptions& options;
   Phase& phase;
 };
+
+data::BatchLayout layout_of(const Evaluation& of) {
+  return {.encode = of.encode, .device = of.model->device(), .packed = of.options.max_tokens > 0};
+}
+
+/// Of a row that is evaluated.
+int64_t samples_together(const EvalOptions& options) {
+  return options.preference != nullptr ? options.preference->rows_together() : 1;
+}
 
 /// Sets the loss of a row from the log-probabilities of its supervised tokens.
 void set_loss(const Evaluation& of, const data::Sample& sample, const at::Tensor& logprobs_k,
@@ -48,9 +59,7 @@ void score_batch(const Evaluation& of, const std::vector<data::Sample>& samples,
   if (std::all_of(records.begin(), records.end(),
                   [](const EvalRecord& record) { return record.supervised == 0 || record.open; }))
     return;
-  const at::Device device = of.model->language_model->parameters().front().device();
-  const family::Batch batch = data::make_batch(
-      {.encode = of.encode, .device = device, .packed = of.options.max_tokens > 0}, samples);
+  const family::Batch batch = data::make_batch(layout_of(of), samples);
   const at::Tensor logprobs_k =
       objective::forward_logprobs({.compute = of.options.compute}, of.model, batch).to(at::kCPU);
   int64_t next = 0;
@@ -60,27 +69,44 @@ void score_batch(const Evaluation& of, const std::vector<data::Sample>& samples,
   }
 }
 
-/// The loss and the figures of each pair. `records` has one for two samples.
-void score_pairs(const Evaluation& of, const std::vector<data::Sample>& samples,
-                 std::vector<EvalRecord>& records) {
+/// Objective::uses_kl(): of the rows of a global batch.
+double kl_of(const Evaluation& of, const std::vector<std::vector<data::Sample>>& micro) {
+  std::vector<double> ratios;
+  const objective::ForwardContext context{.compute = of.options.compute};
+  for (const std::vector<data::Sample>& samples : mismatched(micro, of.encode)) {
+    if (requested_signal() != 0) return 0;  // the evaluation stops
+    for (const double sum : answer_sums(context, of.model, layout_of(of), samples))
+      ratios.push_back(sum);
+  }
+  size_t at = 0;
+  for (const std::vector<data::Sample>& samples : micro)
+    for (const data::Sample& sample : samples) ratios[at++] -= sample.mismatched_reference;
+  return kl_estimate(ratios);
+}
+
+/// The loss and the figures of each pair or row. `records` has one for `together` samples.
+void score_preferences(const Evaluation& of, const std::vector<data::Sample>& samples, double kl,
+                       std::vector<EvalRecord>& records) {
   at::NoGradGuard no_grad;
-  const at::Device device = of.model->device();
   at::Tensor figures;
-  objective::forward_loss(
-      {.compute = of.options.compute, .figures = &figures, .objective = of.options.pairs}, of.model,
-      data::make_batch({.encode = of.encode, .device = device, .packed = of.options.max_tokens > 0},
-                       samples));
-  const at::Tensor of_pairs = figures.to(at::kCPU).contiguous();
-  const auto width = static_cast<size_t>(of_pairs.size(1));
-  const double* next = of_pairs.const_data_ptr<double>();
+  objective::forward_loss({.compute = of.options.compute,
+                           .kl = kl,
+                           .figures = &figures,
+                           .objective = of.options.preference},
+                          of.model, data::make_batch(layout_of(of), samples));
+  const at::Tensor of_units = figures.to(at::kCPU).contiguous();
+  const auto width = static_cast<size_t>(of_units.size(1));
+  const size_t together = samples.size() / records.size();
+  const double* next = of_units.const_data_ptr<double>();
   for (size_t i = 0; i < records.size(); ++i, next += width) {
     EvalRecord& record = records[i];
-    record.supervised += samples[2 * i + 1].supervised();
     record.loss = next[0];
     record.figures.assign(next + 1, next + width);
-    for (size_t side = 2 * i; side < 2 * i + 2 && !std::isfinite(record.loss) && !record.bad;
-         ++side)
-      record.bad = explain_loss(of.model, samples[side], of.encode, of.options.compute);
+    for (size_t side = together * i; side < together * (i + 1); ++side) {
+      if (side > together * i) record.supervised += samples[side].supervised();
+      if (!std::isfinite(record.loss) && !record.bad)
+        record.bad = explain_loss(of.model, samples[side], of.encode, of.options.compute);
+    }
   }
 }
 
@@ -239,7 +265,7 @@ void answer_batch(const Evaluation& of, const std::vector<data::Sample>& samples
 
 std::vector<EvalRecord> records_of(const Evaluation& of, const std::vector<data::Sample>& samples,
                                    const std::vector<int64_t>& indices) {
-  const size_t together = of.options.pairs != nullptr ? 2 : 1;
+  const size_t together = static_cast<size_t>(samples_together(of.options));
   std::vector<EvalRecord> records(samples.size() / together);
   for (size_t i = 0; i < records.size(); ++i) {
     const size_t first = i * together;
@@ -274,21 +300,19 @@ void add(EvalResult& result, const EvalRecord& record) {
   result.score += record.score;
 }
 
-/// Means over the pairs.
-void sum_up_pairs(EvalResult& result, const objective::Objective& objective) {
-  for (const std::string& name : objective.figure_names())
-    result.pair_figures.emplace_back(name, 0);
+/// Means over the pairs or rows.
+void sum_up_preferences(EvalResult& result, const objective::Objective& objective) {
+  std::vector<double> sums;
   for (const EvalRecord& record : result.records) {
     ++result.samples;
     result.not_finite += record.bad ? 1 : 0;
     result.supervised += record.supervised;
     result.loss += record.loss;
-    for (size_t i = 0; i < record.figures.size(); ++i)
-      result.pair_figures[i].second += record.figures[i];
+    sums.resize(std::max(sums.size(), record.figures.size()), 0);
+    for (size_t i = 0; i < record.figures.size(); ++i) sums[i] += record.figures[i];
   }
-  const auto pairs = static_cast<double>(result.samples);
-  result.loss /= pairs;
-  for (auto& [name, value] : result.pair_figures) value /= pairs;
+  result.loss /= static_cast<double>(result.samples);
+  if (!sums.empty()) result.preference_figures = objective.means(sums, result.samples);
 }
 
 /// Scores all captions together.
@@ -307,6 +331,11 @@ void score_captions_of(EvalResult& result) {
 
 }  // namespace
 
+int64_t rows_together(const EvalOptions& options) {
+  const bool uses_kl = options.preference != nullptr && options.preference->uses_kl();
+  return uses_kl ? options.group : options.batch_size;
+}
+
 int64_t exact_answer_tokens(int64_t reference) { return 2 * reference + 16; }
 
 EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
@@ -317,8 +346,11 @@ EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
   const int64_t size = options.limit > 0 ? std::min(options.limit, dataset.size()) : dataset.size();
   Phase phase(options.phase, size, "the " + options.phase);
   const Evaluation evaluation{model, dataset, tokenizer, encode, options, phase};
-  data::Loader loader(dataset, {.batch_size = options.batch_size,
-                                .grad_accum = 1,
+  const bool uses_kl = options.preference != nullptr && options.preference->uses_kl();
+  const int64_t batch_size =
+      uses_kl ? std::gcd(options.batch_size, options.group) : options.batch_size;
+  data::Loader loader(dataset, {.batch_size = batch_size,
+                                .grad_accum = rows_together(options) / batch_size,
                                 .workers = options.workers,
                                 .shuffle = false,
                                 .skip_bad = encode.skip_bad,
@@ -329,17 +361,18 @@ EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
     result.skipped_indices.insert(result.skipped_indices.end(), step.skipped_indices.begin(),
                                   step.skipped_indices.end());
     seen += static_cast<int64_t>(step.skipped.size());
+    const double kl = uses_kl ? kl_of(evaluation, step.micro) : 0;
     for (size_t micro = 0; micro < step.micro.size() && seen < size && !result.stopped; ++micro) {
       std::vector<data::Sample>& samples = step.micro[micro];
-      if (encode.pairs && options.pairs == nullptr) keep_chosen(samples, step.indices[micro]);
-      const int64_t together = options.pairs != nullptr ? 2 : 1;
+      if (encode.pairs && options.preference == nullptr) keep_chosen(samples, step.indices[micro]);
+      const int64_t together = samples_together(options);
       samples.resize(static_cast<size_t>(std::min((size - seen) * together, std::ssize(samples))));
       seen += std::ssize(samples) / together;
       std::vector<EvalRecord> records = records_of(evaluation, samples, step.indices[micro]);
       const auto stopped = [&] { return result.stopped = requested_signal() != 0; };
       if (stopped()) break;
-      if (options.pairs != nullptr) {
-        score_pairs(evaluation, samples, records);
+      if (options.preference != nullptr) {
+        score_preferences(evaluation, samples, kl, records);
       } else if (options.answers) {
         answer_batch(evaluation, samples, records);
       } else if (options.loss) {
@@ -357,12 +390,12 @@ EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
       phase.done(seen);
     }
   }
-  sum_up(result, options.metric, options.pairs);
+  sum_up(result, options.metric, options.preference);
   return result;
 }
 
-void sum_up(EvalResult& result, Metric metric, const objective::Objective* pairs) {
-  if (pairs != nullptr) return sum_up_pairs(result, *pairs);
+void sum_up(EvalResult& result, Metric metric, const objective::Objective* preference) {
+  if (preference != nullptr) return sum_up_preferences(result, *preference);
   if (metric == Metric::kCaption) score_captions_of(result);
   for (const EvalRecord& record : result.records) add(result, record);
   // 0 / 0 is NaN: a mean over nothing has no value, and is never the best one.
@@ -372,7 +405,7 @@ void sum_up(EvalResult& result, Metric metric, const objective::Objective* pairs
 }
 
 std::vector<std::pair<std::string, double>> figures_of(const EvalResult& result, Metric metric) {
-  std::vector<std::pair<std::string, double>> figures = result.pair_figures;
+  std::vector<std::pair<std::string, double>> figures = result.preference_figures;
   if (result.compared == 0) return figures;
   figures.emplace_back("exact_match", result.exact_match);
   if (metric != Metric::kExact) figures.emplace_back(figure_name(metric), result.score);

@@ -30,9 +30,10 @@ struct EvalOptions {
   bool loss = true;     // teacher-forced loss
   bool answers = true;  // generate and compare answers
   at::ScalarType compute = at::kFloat;
-  /// Of rows of pairs: its loss and figures take the place of losses per token, and nothing is
-  /// answered. Null: rows of single answers.
-  const objective::Objective* pairs = nullptr;
+  /// Of rows of preferences: its loss and figures take the place of losses per token, and nothing
+  /// is answered. Null: rows of single answers.
+  const objective::Objective* preference = nullptr;
+  int64_t group = 1;  // rows of a global batch, for an objective that uses the KL divergence
   std::string phase = "evaluation";  // shown while it lasts, with its rows (src/base/phase.h)
 };
 
@@ -48,7 +49,7 @@ struct EvalRecord {
   double loss = 0;   // mean over the sample's supervised tokens; 0 if it has none
   int64_t supervised = 0;
   std::optional<NonFinite> bad = {};  // its loss is NaN then, or it has no answer
-  std::vector<double> figures = {};   // of a pair, in the order of the objective's names
+  std::vector<double> figures = {};   // of a preference: the addends of the objective's figures
 };
 
 struct EvalResult {
@@ -56,17 +57,19 @@ struct EvalResult {
   double loss = 0, exact_match = 0;  // means over all supervised tokens, over the compared samples;
                                      // NaN if there is none
   double score = 0, bleu4 = 0;       // of the metric over the same; bleu4 for captions
-  std::vector<std::pair<std::string, double>> pair_figures = {};  // means over the pairs, over
-                                                                  // which loss is a mean then, too
-  int64_t not_finite = 0;                                         // records with `bad`
+  objective::Figures preference_figures = {};  // loss is then the objective's, a mean over the
+                                               // pairs or rows
+  int64_t not_finite = 0;                      // records with `bad`
   bool stopped = false;  // a signal was received; the figures cover the samples before it
   std::vector<EvalRecord> records;
   std::vector<std::string> skipped;  // skipped bad samples, with the reason (encode.skip_bad)
   std::vector<int64_t> skipped_indices = {};  // for the same
 };
-/// Sums up the records in their order. `pairs` as in EvalOptions.
-void sum_up(EvalResult& result, Metric metric, const objective::Objective* pairs = nullptr);
-/// Figures by name: exact_match and those of the metric, or those of pairs. Empty if nothing was
+/// Consecutive rows that are evaluated together.
+int64_t rows_together(const EvalOptions& options);
+/// Sums up the records in their order. `preference` as in EvalOptions.
+void sum_up(EvalResult& result, Metric metric, const objective::Objective* preference = nullptr);
+/// Figures by name: exact_match and those of the metric, or the objective's. Empty if nothing was
 /// compared.
 std::vector<std::pair<std::string, double>> figures_of(const EvalResult& result, Metric metric);
 

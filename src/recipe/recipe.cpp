@@ -129,11 +129,18 @@ void check_together(const Recipe& r, StrictReader* reader) {
     reader->problem_at("optim.decay_ratio", "and optim.warmup_ratio are more than all steps");
   if (r.train.keep_best != KeepBest::kNone && r.train.eval_every_steps == 0)
     reader->problem_at("train.keep_best", "needs train.eval_every_steps");
-  const bool of_pairs = r.objective.name != ObjectiveName::kSft,
+  const bool of_rows = r.objective.name == ObjectiveName::kKto,
+             of_pairs = !of_rows && r.objective.name != ObjectiveName::kSft,
              by_loss =
                  r.train.keep_best == KeepBest::kNone || r.train.keep_best == KeepBest::kEvalLoss;
   if (r.train.keep_best == KeepBest::kRewardAccuracy && !of_pairs)
     reader->problem_at("train.keep_best", "reward_accuracy needs an objective of pairs, as dpo");
+  if (of_rows && !by_loss && r.train.keep_best != KeepBest::kRewardAccuracy)
+    reader->problem_at("train.keep_best", "evaluations of kto generate no answers: use eval_loss");
+  if (of_rows && r.train.batch_size * r.train.grad_accum == 1)
+    reader->problem_at("train.batch_size",
+                       "is 1 without train.grad_accum: kto compares each row with the next one of "
+                       "its step");
   if (of_pairs && !by_loss && r.train.keep_best != KeepBest::kRewardAccuracy)
     reader->problem_at(
         "train.keep_best",

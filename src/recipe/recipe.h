@@ -75,6 +75,7 @@ struct Recipe {
     Choice<ObjectiveName> name;
     double beta = 0;  // 0: the objective's own
     double label_smoothing = 0, sft_weight = 0, margin = 0.5;
+    double desirable_weight = 1, undesirable_weight = 1;
   } objective;
   struct Data {
     TrainData train;

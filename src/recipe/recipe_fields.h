@@ -347,9 +347,10 @@ void visit_log(Visitor& v, Section& l) {
 
 template <class Visitor, class Section>
 void visit_objective(Visitor& v, Section& o) {
-  v.field(
-      "name", o.name, {},
-      "sft: each row is one answer; the others learn from pairs of a chosen and a rejected one");
+  v.field("name", o.name, {},
+          "sft: each row is one answer; kto: with a label, desirable or not; the others learn from "
+          "pairs "
+          "of a chosen and a rejected answer");
   v.field("beta", o.beta, {.low = 0, .high = 1e3},
           "strength of the preference in the loss; 0: the objective's own, 2 for simpo and 0.1 for "
           "the others");
@@ -360,6 +361,10 @@ void visit_objective(Visitor& v, Section& o) {
   v.field("margin", o.margin, {.low = 0, .high = 1e3},
           "simpo: the margin between the mean log-probabilities of the two answers; gamma / beta "
           "of its paper");
+  v.field("desirable_weight", o.desirable_weight, {.low = 0, .high = 1e3},
+          "kto: weight of the rows with a desirable answer");
+  v.field("undesirable_weight", o.undesirable_weight, {.low = 0, .high = 1e3},
+          "kto: weight of the rows with an undesirable answer");
 }
 
 /// A visitor has field(key, value, rule, help) for int64_t, double, bool, std::string, Choice,

@@ -6,6 +6,7 @@
 
 #include "cli/run_lft.h"
 #include "src/recipe/recipe.h"
+#include "train/label_rows.h"
 #include "train/pair_rows.h"
 
 namespace lft::recipes_test {
@@ -28,14 +29,17 @@ class Recipes : public ::testing::TestWithParam<std::string> {};
 TEST_P(Recipes, TrainsInMiniature) {
   const TinyRun run;
   const recipe::Recipe recipe = recipe::read_recipe(kRecipes + GetParam() + ".yaml");
-  const bool pairs = recipe.objective.name != ObjectiveName::kSft;
-  const std::string rows = pairs ? write_pairs(run) : run.dir().file("rows.json");
+  const std::string rows = recipe.objective.name == ObjectiveName::kSft
+                               ? run.dir().file("rows.json")
+                           : recipe.objective.name == ObjectiveName::kKto ? write_labels(run)
+                                                                          : write_pairs(run);
   std::string sets = " --set model.path=" + run.model() +
                      " --set output_dir=" + run.dir().file("out") + " --set data.train=" + rows +
                      " --set data.image_root=" + run.dir().file("images") +
                      " --set data.workers=1 --set train.max_steps=3 --set train.batch_size=4";
   if (!recipe.data.eval.empty()) sets += " --set data.eval=" + rows;
-  if (recipe.data.eval_share > 0) sets += " --set data.eval_share=0.25";
+  if (recipe.data.eval_share > 0) sets += " --set data.eval_share=0.34";
+  if (!recipe.lora.init_from.empty()) sets += " --set lora.init_from=''";
   if (recipe.train.eval_every_steps > 0) sets += " --set train.eval_every_steps=1";
   if (!recipe.lora.targets.empty()) sets += " --set lora.rank=4";
   const Ran ran = run_lft("train " + kRecipes + GetParam() + ".yaml" + sets);

@@ -7,7 +7,7 @@ namespace lft::test {
 
 template <class Model>
 at::Tensor loss_sum(const Model& model, const family::Batch& batch) {
-  return objective::supervised_nll().terms(model->supervised_logprobs(batch), batch);
+  return objective::supervised_nll().terms(model->supervised_logprobs(batch), batch, 0);
 }
 
 }  // namespace lft::test

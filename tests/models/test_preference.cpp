@@ -1,5 +1,5 @@
-// The losses of preference pairs against TRL (tests/goldens/models/preference.json) and finite
-// differences; the sums of answers in padded and packed batches.
+// The losses of preference pairs and of KTO against TRL (tests/goldens/models/preference.json) and
+// finite differences; the sums of answers in padded and packed batches.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "models/objective/kto.h"
 #include "models/objective/pair_losses.h"
 
 namespace lft::test::preference_test {
@@ -143,6 +144,80 @@ TEST(Preference, GradientsAreFiniteDifferences) {
       down[token] -= kStep;
       const double slope = (total(up) - total(down)).item<double>() / (2 * kStep);
       EXPECT_NEAR(gradient[token].item<double>(), slope, 1e-8) << name << " " << token;
+    }
+  }
+}
+
+/// The golden's answers as labelled rows of KTO, in one batch.
+struct Labelled {
+  explicit Labelled(const Json& of)
+      : rows(golden_rows()), logprobs(at::tensor(rows.logprobs, at::kDouble)) {
+    const Json& asked = of["options"];
+    kto = objective::make_kto({.beta = asked["beta"],
+                               .desirable_weight = asked["desirable_weight"],
+                               .undesirable_weight = asked["undesirable_weight"]});
+    const auto labels = of["labels"].get<std::vector<bool>>();
+    for (family::Batch* batch : {&rows.padded, &rows.packed}) {
+      batch->reference_n = reference();
+      batch->desirable_n = at::empty({std::ssize(labels)}, at::kBool);
+      for (size_t i = 0; i < labels.size(); ++i)
+        batch->desirable_n[static_cast<int64_t>(i)] = static_cast<bool>(labels[i]);
+    }
+  }
+  Rows rows;
+  at::Tensor logprobs;
+  std::unique_ptr<const objective::Objective> kto;
+};
+
+/// As above; the KL divergence is the golden's own.
+TEST(Preference, KtoIsTrls) {
+  for (const Json& of : golden()["kto"]) {
+    const Labelled rows(of);
+    const Json& metrics = of["metrics"];
+    const double kl = metrics["kl"];
+    for (const family::Batch& batch : {rows.rows.padded, rows.rows.packed}) {
+      const double mean = rows.kto->terms(rows.logprobs, batch, kl).item<double>() / 12;
+      EXPECT_NEAR(mean, of["loss"].get<double>(), 1e-13);
+      const at::Tensor sums = rows.kto->figures(rows.logprobs, batch, kl).sum(0);
+      EXPECT_NEAR(sums[0].item<double>() / 12, mean, 1e-13);
+      const auto figures = rows.kto->means(
+          {sums.const_data_ptr<double>() + 1, static_cast<size_t>(sums.numel()) - 1}, 12);
+      ASSERT_EQ(figures.size(), 6u);
+      const char* const names[] = {"rewards/chosen", "rewards/rejected", "rewards/margins",
+                                   "logps/chosen",   "logps/rejected",   "kl"};
+      for (size_t i = 0; i < figures.size(); ++i)
+        EXPECT_NEAR(figures[i].second, metrics[names[i]].get<double>(), 1e-13) << names[i];
+    }
+  }
+}
+
+TEST(Preference, KtoWithoutRowsOfALabelHasNoFigureOfIt) {
+  Labelled rows(golden()["kto"][0]);
+  rows.rows.padded.desirable_n.fill_(true);
+  const at::Tensor sums = rows.kto->figures(rows.logprobs, rows.rows.padded, 0).sum(0);
+  std::string names;
+  for (const auto& [name, value] : rows.kto->means(
+           {sums.const_data_ptr<double>() + 1, static_cast<size_t>(sums.numel()) - 1}, 12))
+    names += name + " ";
+  EXPECT_EQ(names, "rewards_chosen logps_chosen kl ");
+}
+
+/// As for pairs.
+TEST(Preference, GradientsOfKtoAreFiniteDifferences) {
+  constexpr double kStep = 1e-5;
+  for (const Json& of : golden()["kto"]) {
+    const Labelled rows(of);
+    const auto total = [&](const at::Tensor& logprobs_k) {
+      return rows.kto->terms(logprobs_k, rows.rows.padded, of["metrics"]["kl"]);
+    };
+    const at::Tensor input = rows.logprobs.clone().requires_grad_(true);
+    const at::Tensor gradient = torch::autograd::grad({total(input)}, {input})[0];
+    for (int64_t token = 0; token < rows.logprobs.numel(); ++token) {
+      at::Tensor up = rows.logprobs.clone(), down = rows.logprobs.clone();
+      up[token] += kStep;
+      down[token] -= kStep;
+      const double slope = (total(up) - total(down)).item<double>() / (2 * kStep);
+      EXPECT_NEAR(gradient[token].item<double>(), slope, 1e-8) << token;
     }
   }
 }

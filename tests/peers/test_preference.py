@@ -1,5 +1,5 @@
-"""Twenty steps of lft train on pairs of answers, from a PEFT adapter, against the same twenty in
-PyTorch and PEFT with TRL's formulas, in float32 without dropout."""
+"""Twenty steps of lft train on pairs of answers and on labelled answers (KTO), from a PEFT adapter,
+against the same twenty in PyTorch and PEFT with TRL's formulas, in float32 without dropout."""
 
 import copy
 import json
@@ -25,6 +25,7 @@ OBJECTIVES = {
     "simpo": dict(beta=2.0, margin=0.5),
     "orpo": dict(beta=0.3),
 }
+KTO = dict(beta=0.3, desirable_weight=1.5, undesirable_weight=0.8)
 FIGURES = (
     "rewards_chosen",
     "rewards_rejected",
@@ -144,9 +145,73 @@ def train(name, model, samples, case, answer_sums):
     return records
 
 
+def labelled():
+    """Rows of KTO, their labels, and the same rows as LLaVA's."""
+    _, sides = pairs()
+    labels = [number % 3 != 1 for number in range(len(sides))]
+    plain = [side[0 if label else 1] for side, label in zip(sides, labels)]
+    return [dict(row, kto_tag=label) for row, label in zip(plain, labels)], labels, plain
+
+
+def mismatched(samples):
+    """The prompt of each sample with the next one's answer."""
+    cut = [next(at for at, label in enumerate(s[1]) if label != -100) for s in samples]
+    rows = []
+    for at, (ids, _, extra) in enumerate(samples):
+        after = (at + 1) % len(samples)
+        answer_ids, answer_labels = samples[after][0][cut[after] :], samples[after][1][cut[after] :]
+        rows.append((ids[: cut[at]] + answer_ids, [-100] * cut[at] + answer_labels, extra))
+    return rows
+
+
+def train_kto(model, samples, labels, case, answer_sums):
+    """As train(); the KL divergence is over the whole step."""
+    rows = list(zip(samples, labels))
+    with torch.no_grad():
+        references = answer_sums(samples)[0]
+        steps = reference.step_batches(
+            list(enumerate(rows)), case["batch_size"], case["grad_accum"], STEPS
+        )
+        others = [mismatched([row[0] for micro in group for _, row in micro]) for group in steps]
+        other_references = [answer_sums(other)[0] for other in others]
+    parameters, optimizer, scheduler = reference.make_optimizer(model, case["optim"], STEPS)
+    model.train()
+    records = []
+    for group, other, other_reference in zip(steps, others, other_references):
+        with torch.no_grad():
+            kl = (answer_sums(other)[0] - other_reference).mean().clamp(min=0)
+        count = sum(map(len, group))
+        total, chosen, rejected = 0.0, [], []
+        for micro in group:
+            policy, _ = answer_sums([row[0] for _, row in micro])
+            ratio = policy - references[[at for at, _ in micro]]
+            good = torch.tensor([row[1] for _, row in micro])
+            loss = torch.where(
+                good,
+                KTO["desirable_weight"] * (1 - torch.sigmoid(KTO["beta"] * (ratio - kl))),
+                KTO["undesirable_weight"] * (1 - torch.sigmoid(KTO["beta"] * (kl - ratio))),
+            )
+            (loss.sum() / count).backward()
+            total += loss.sum().item() / count
+            for is_good, *values in zip(good, KTO["beta"] * ratio.detach(), policy.detach()):
+                (chosen if is_good else rejected).append([value.item() for value in values])
+        record = {"loss": total, "kl": kl.item()}
+        means = [[sum(of) / len(of) for of in zip(*side)] for side in (chosen, rejected) if side]
+        for name, side in (("chosen", chosen), ("rejected", rejected)):
+            if side:
+                record[f"rewards_{name}"], record[f"logps_{name}"] = means.pop(0)
+        norm = torch.nn.utils.clip_grad_norm_(parameters, case["optim"]["clip_grad_norm"])
+        records.append({**record, "grad_norm": norm.item(), "lr": optimizer.param_groups[0]["lr"]})
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad(set_to_none=True)
+    return records
+
+
 def check_steps(run, want):
     lines = step_lines(run)
     assert len(lines) == STEPS
+    assert "reward_accuracy" in lines[0] or "kl" in lines[0]
     for line, record in zip(lines, want):
         for key, value in record.items():
             if key == "reward_accuracy" and line["step"] <= 2:
@@ -208,6 +273,58 @@ def test_twenty_steps(name, model_dir, peft_adapter, images, tmp_path):
         reference.adapter_tensors(tmp_path / "run/adapter"),
         reference.trained_tensors(peer.model),
         sum(record["lr"] for record in want),
+    )
+
+
+def test_twenty_steps_of_kto(model_dir, peft_adapter, images, tmp_path):
+    case = CASES[CASE]
+    rows, labels, plain = labelled()
+    adapter = peft_adapter(case["checkpoint"], case["adapter"])
+    recipe = make_recipe(
+        case,
+        tmp_path / "run",
+        model_dir(case["checkpoint"]),
+        adapter,
+        images,
+        write_rows(tmp_path / "rows.jsonl", rows),
+    )
+    recipe["objective"] = dict(name="kto", **KTO)
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    lft("train", tmp_path / "recipe.yaml")
+
+    peer = reference.Peer(model_dir(case["checkpoint"]), adapter, trainable=True)
+    samples = [
+        last_answer(peer.encode(row, images, case["template"], case["fit"])) for row in plain
+    ]
+    want = train_kto(peer.model, samples, labels, case, lambda rows: answer_sums(peer.model, rows))
+    check_steps(tmp_path / "run", want)
+    check_tensors(
+        reference.adapter_tensors(tmp_path / "run/adapter"),
+        reference.trained_tensors(peer.model),
+        sum(record["lr"] for record in want),
+    )
+
+
+def test_twenty_steps_of_kto_of_qwen(family_dir, family_adapter, images, tmp_path):  # noqa: F811
+    family = "qwen25_gqa"
+    rows, labels, plain = labelled()
+    start = family_adapter(family)
+    path = test_families.make_recipe(
+        family,
+        tmp_path / "run",
+        family_dir(family),
+        write_rows(tmp_path / "rows.jsonl", rows),
+        images,
+        lora=dict(init_from=str(start)),
+        objective=dict(name="kto", **KTO),
+    )
+    lft("train", path)
+    peer = test_families.FamilyPeer(family, family_dir(family), start, trainable=True)
+    samples = [last_answer(peer.encode(row, images)) for row in plain]
+    case = dict(optim=yaml.safe_load(path.read_text())["optim"], batch_size=4, grad_accum=1)
+    check_steps(
+        tmp_path / "run",
+        train_kto(peer.model, samples, labels, case, lambda rows: family_sums(peer, rows)),
     )
 
 

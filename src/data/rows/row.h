@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct Row {
   std::vector<std::string> answers = {};  // further correct answers, if the row has a list of them
   std::vector<RowImage> inside = {};      // empty for a row that was read from prepared data
   std::shared_ptr<const Row> rejected = {};  // of a pair: the row with the other answer
+  std::optional<bool> desirable = {};        // of a row of KTO: its label
 
   const std::vector<text::Message>& messages() const { return conversation.messages; }
   std::vector<text::Turn> turns() const { return text::turns_of(conversation.messages); }

@@ -87,6 +87,7 @@ bool RowIndex::is_of_these_rules(const Columns& columns) const {
          rules.value("count_marks", io::Json()) == rules_.count_marks &&
          rules.value("open_questions", false) == rules_.open_questions &&
          rules.value("pairs", false) == rules_.pairs &&
+         rules.value("labelled", false) == rules_.labelled &&
          rules.value("columns", io::Json()) == to_json(rules_.columns);
 }
 
@@ -200,11 +201,15 @@ void RowIndex::save(const std::string& path) const {
   kept.facts["content"] = content_;
   kept.facts["hash"] = hash_;
   kept.facts["path"] = shown_;
-  kept.facts["rules"] =
-      io::Json{{"count_unknown", rules_.count_unknown},   {"count_marks", rules_.count_marks},
-               {"open_questions", rules_.open_questions}, {"pairs", rules_.pairs},
-               {"columns", to_json(rules_.columns)},      {"form", static_cast<int>(form_)}}
-          .dump();
+  kept.facts["rules"] = io::Json{
+      {"count_unknown", rules_.count_unknown},
+      {"count_marks", rules_.count_marks},
+      {"open_questions", rules_.open_questions},
+      {"pairs", rules_.pairs},
+      {"labelled", rules_.labelled},
+      {"columns", to_json(rules_.columns)},
+      {"form", static_cast<int>(
+                   form_)}}.dump();
   const RowKeys& keys = format_.keys;
   kept.facts["format_of_rows"] = io::Json{
       {"list", keys.list},

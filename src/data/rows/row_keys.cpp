@@ -26,6 +26,8 @@ constexpr const char *kStill = "lft reads still images: write single frames as i
                      *kNoPreference =
                          "a pair of answers is for an objective of pairs: set objective.name: dpo, "
                          "or take it out",
+                     *kNoLabel =
+                         "a label of an answer is for objective.name: kto: set it, or take it out",
                      *kNoBoxes = "lft fills no boxes into texts: write the coordinates as words",
                      *kNoWeights =
                          "lft weighs no rows: take the weights out; \"weight\" in a "
@@ -52,7 +54,7 @@ constexpr ForeignKey kForeign[] = {
     {"rejected", kNoPreference},
     {"rejected_response", kNoPreference},
     {"rejected_messages", kNoPreference},
-    {"kto_tag", kNoPreference},
+    {"kto_tag", kNoLabel},
     {"loss_scale", kWhole},
     {"train", kWhole},
     {"training", kWhole},

@@ -239,6 +239,7 @@ io::Json row_to_json(const Row& row) {
       {"id", row.id}, {"images", row.images}, {"messages", messages}, {"where", row.where}};
   if (!row.conversation.tools.empty()) json["tools"] = row.conversation.tools;
   if (!row.answers.empty()) json["answers"] = row.answers;
+  if (row.desirable) json["desirable"] = *row.desirable;
   if (row.rejected) {
     json["rejected"] = row_to_json(*row.rejected);
     json["rejected"].erase("where");
@@ -272,6 +273,7 @@ Row row_from_json(const io::Json& json, const std::string& where) {
     }
     row.conversation.tools = json.value("tools", "");
     row.answers = json.value("answers", std::vector<std::string>());
+    if (json.contains("desirable")) row.desirable = json["desirable"].get<bool>();
     if (json.contains("rejected")) {
       io::Json rejected = json["rejected"];
       rejected["where"] = row.where;

@@ -44,6 +44,7 @@ struct RowRules {
   bool count_marks = false;     // and so are marks of other tools in texts
   bool open_questions = false;  // a row may end with a question; otherwise that makes it bad
   bool pairs = false;           // each row is a pair of answers (row_pairs.h)
+  bool labelled = false;        // each row has a label of its answer (row_label.h)
   ColumnRules columns = {};
 };
 

@@ -8,6 +8,7 @@
 #include "src/data/arrow_module/module.h"
 #include "src/data/rows/row_columns.h"
 #include "src/data/rows/row_images.h"
+#include "src/data/rows/row_label.h"
 #include "src/data/rows/row_messages.h"
 #include "src/data/rows/row_pairs.h"
 #include "src/data/rows/row_reader.h"
@@ -129,6 +130,17 @@ Row parse_pair(const io::Json& json, const std::string& where, int64_t index, Ro
   return row;
 }
 
+Row parse_labelled(io::Json json, const std::string& where, int64_t index, RowKeys& keys,
+                   const RowRules& rules) {
+  const bool desirable = take_label(json, where);
+  RowRules single = rules;
+  single.labelled = false;
+  Row row = parse_row(json, where, index, keys, single);
+  learn_last_answer(row);
+  row.desirable = desirable;
+  return row;
+}
+
 }  // namespace
 
 std::string RowKeys::format() const {
@@ -141,6 +153,7 @@ std::string RowKeys::format() const {
 Row parse_row(const io::Json& json, const std::string& where, int64_t index, RowKeys& keys,
               const RowRules& rules, const nlohmann::ordered_json* ordered) {
   if (rules.pairs) return parse_pair(json, where, index, keys, rules);
+  if (rules.labelled) return parse_labelled(json, where, index, keys, rules);
   std::set<std::string> mapped = std::move(keys.mapped);
   keys = recognise(json, rules.columns, where);
   keys.mapped = std::move(mapped);

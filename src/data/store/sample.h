@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,9 +29,11 @@ struct Sample {
   std::vector<PixelImage> images;
   bool special_read = false;  // a special token in the row's own words was read as the token
   int32_t source = 0;         // index in data.train, where it is a list
-  double reference = NAN;     // of a side of a pair: its sum under the reference
-  std::vector<Sample> rejected = {};  // of a pair: its other answer, until the loader puts it next
-                                      // to this one
+  double reference = NAN;     // its sum of log-probabilities under the reference
+  std::optional<bool> desirable = {};  // of a row of KTO: its label
+  double mismatched_reference = NAN;   // like reference, with the next row's answer instead
+  std::vector<Sample> rejected = {};   // of a pair: its other answer, until the loader puts it next
+                                       // to this one
   int64_t supervised() const {
     return std::ranges::count_if(labels, [](int64_t label) { return label != kIgnoreIndex; });
   }
@@ -45,12 +48,15 @@ struct SampleLength {
   int32_t longest = 0, sides = 1;
   int64_t reading = 0;
   int64_t values = 0, tower = 0, placed = 0;  // sums over its images: pixel values, positions in
-                                              // the vision tower and in the text
+                                              // the vision tower (of a pair's images once) and in
+                                              // the text
   void add_image(const family::ImagePlan& plan) {
     values += plan.shape.values();
     tower += plan.tower_positions;
     placed += plan.positions();
   }
+  /// The other side of the pair has the same images, which the tower sees once.
+  void share_images() { values = tower = 0; }
   /// Adds the other side of a pair.
   void add_side(const SampleLength& other) {
     tokens += other.tokens;

@@ -145,6 +145,7 @@ void add_preview(std::vector<Preview>& previews, const data::Dataset& dataset, i
     const data::Sample sample = dataset.get(index);
     const data::Row row = dataset.row(index);
     previews.push_back(preview_sample(dataset, index, row, sample, recipe, tokenizer, options));
+    if (row.desirable) previews.back().id += *row.desirable ? " (desirable)" : " (undesirable)";
     if (!row.rejected) return;
     previews.back().id += " (chosen)";
     previews.push_back(preview_sample(dataset, index, *row.rejected, sample.rejected.at(0), recipe,

@@ -127,8 +127,9 @@ class Tally {
       shown = mix_hashes(shown, image.content);
     }
     find_duplicates(index, scan);
-    const std::optional<size_t> other =
-        whole ? answers_.add(index, shown, scan.said) : std::nullopt;
+    if (row.desirable) find_labels(index);
+    const std::optional<size_t> other =  // labelled answers to one question differ
+        whole && !row.desirable ? answers_.add(index, shown, scan.said) : std::nullopt;
     if (other) {
       problem(DataFault::kContradiction, row,
               "another answer than " + source_.rows.rows[*other].where +
@@ -187,6 +188,20 @@ class Tally {
               "the same turns and images as " + source_.rows.rows[same_row->second].where);
   }
 
+  /// Counts the label and finds an earlier row with the same answer and the other label.
+  void find_labels(size_t index) {
+    data::Row plain = source_.rows.rows[index];
+    ++(*plain.desirable ? figures_.desirable : figures_.undesirable);
+    plain.desirable.reset();
+    const auto [same, is_new] =
+        labelled_.emplace(data::row_content_hash(data::row_content(plain)), index);
+    const data::Row& row = source_.rows.rows[index];
+    if (!is_new && source_.rows.rows[same->second].desirable != row.desirable)
+      problem(DataFault::kContradiction, row,
+              "the other label than " + source_.rows.rows[same->second].where +
+                  " has with the same turns and images");
+  }
+
   void count(const data::Row& row, const RowScan& scan) {
     lengths_.push_back(scan.length);
     if (scan.length > figures_.longest) {
@@ -211,6 +226,7 @@ class Tally {
   AnswerTally answers_;
   DataFigures figures_;
   std::vector<int64_t> lengths_;
+  std::unordered_map<uint64_t, size_t> labelled_;  // rows of KTO by content without the label
   std::unordered_map<std::string, size_t> ids_, contents_;  // the first row with it
 };
 

@@ -60,7 +60,8 @@ struct DataFigures {
   std::string key, path;  // "data.train" or "data.eval"
   int64_t rows = 0, malformed = 0, images = 0;
   int64_t tokens = 0, supervised = 0, without_labels = 0;
-  int64_t masked = 0;  // answers excluded from the loss: weight 0, loss false
+  int64_t masked = 0;                      // answers excluded from the loss: weight 0, loss false
+  int64_t desirable = 0, undesirable = 0;  // rows of KTO by label
   int64_t replies = 0,
           replies_with_eos = 0;  // its last token is the supervised end token and within the limit
   int64_t truncated = 0, labels_lost = 0,

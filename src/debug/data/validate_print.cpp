@@ -35,7 +35,8 @@ constexpr FaultName kNames[kDataFaults] = {
     {DataFault::kTrainedOn, "eval_row_in_train", "a row of data.eval that data.train has too"},
     {DataFault::kMarkInText, "mark_in_text", "a special token or turn mark inside a text"},
     {DataFault::kControl, "control_character", "NUL or a bidi control inside a text"},
-    {DataFault::kContradiction, "contradiction", "another answer to what an earlier row asks"},
+    {DataFault::kContradiction, "contradiction",
+     "another answer, or label, than an earlier row has"},
     {DataFault::kOneAnswer, "one_answer", "a file whose rows all have one answer"},
     {DataFault::kShifted, "shifted_answers", "answers that seem to belong to a neighbouring row"},
     {DataFault::kEqualAnswers, "equal_answers", "a pair whose two answers are equal"},
@@ -91,6 +92,9 @@ std::string figures_text(const DataFigures& f, const DataReport& report) {
   if (f.masked > 0)
     line("masked",
          count_of(f.masked, "more answer") + " by weight 0 or loss false: excluded from the loss");
+  if (f.desirable + f.undesirable > 0)
+    line("labelled", count_of(f.desirable, "row") + " desirable, " + std::to_string(f.undesirable) +
+                         " undesirable");
   line("truncated",
        count_of(f.truncated, "row") + " by data.max_tokens = " + std::to_string(report.max_tokens) +
            (f.truncated == 0 ? ""
@@ -158,6 +162,8 @@ io::Json figures_json(const DataFigures& f) {
           {"supervised_share", share(f.supervised, f.tokens)},
           {"rows_without_labels", f.without_labels},
           {"masked_answers", f.masked},
+          {"desirable_rows", f.desirable},
+          {"undesirable_rows", f.undesirable},
           {"replies", f.replies},
           {"replies_with_eos", f.replies_with_eos},
           {"eos_share", share(f.replies_with_eos, f.replies)},

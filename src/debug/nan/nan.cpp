@@ -33,15 +33,16 @@ void add_bad_pixels(const family::Batch& batch, size_t micro, const std::vector<
   if (!batch.pixels.defined() || train::is_finite(batch.pixels)) return;
   const std::vector<family::ImageShape> shapes = family::image_shapes(batch);
   const at::Tensor values = batch.pixels.flatten();
-  size_t image = 0;
-  int64_t begin = 0;
+  std::vector<int64_t> begins = {0};
+  for (const family::ImageShape& shape : shapes) begins.push_back(begins.back() + shape.values());
+  const size_t count = batch.shown.empty() ? shapes.size() : batch.shown.size();
+  size_t next = 0;
   for (int64_t row = 0; row < batch.input_ids_bt.size(0); ++row) {
     int64_t left = (batch.input_ids_bt[row] == config.image_token).sum().item<int64_t>();
-    for (; left > 0 && image < shapes.size(); ++image) {
+    for (; left > 0 && next < count; ++next) {
+      const size_t image = batch.shown.empty() ? next : static_cast<size_t>(batch.shown[next]);
       left -= model->image_positions(shapes[image]);
-      const int64_t count = shapes[image].values();
-      const at::Tensor pixels = values.narrow(0, begin, count);
-      begin += count;
+      const at::Tensor pixels = values.narrow(0, begins[image], shapes[image].values());
       if (train::is_finite(pixels)) continue;
       const auto index = static_cast<size_t>(row);
       const std::string sample =

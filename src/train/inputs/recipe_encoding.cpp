@@ -77,6 +77,7 @@ family::InputSettings recorded_settings(const recipe::Recipe& recipe) {
 
 void apply_data_rules(const recipe::Recipe& recipe, data::EncodeOptions& options) {
   options.pairs = learns_from_pairs(recipe);
+  options.labelled = learns_from_labels(recipe);
   options.skip_bad = recipe.data.on_bad_sample == recipe::BadSampleRule::kSkip;
   options.max_bad = recipe.data.max_bad;
   options.count_unknown = recipe.data.unknown_keys == recipe::UnknownKeyRule::kWarn;

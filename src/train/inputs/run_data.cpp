@@ -61,6 +61,17 @@ void require_a_preference(const data::Dataset& rows, const recipe::Recipe& recip
          "pairs of a chosen and a rejected answer", "lft validate names the rows");
 }
 
+/// A warning if all rows have the same label; empty otherwise.
+std::string judge_labels(const data::Dataset& rows, const recipe::Recipe& recipe) {
+  bool seen[2] = {};
+  for (int64_t i = 0; i < rows.size() && !(seen[0] && seen[1]); ++i)
+    if (const std::optional<bool> label = rows.row(i).desirable) seen[*label ? 1 : 0] = true;
+  if (seen[0] == seen[1]) return "";
+  return "all rows of " + recipe.data.train.text() + " are labelled " +
+         (seen[1] ? "desirable" : "undesirable") +
+         ": kto learns from the difference, so add rows with the other label";
+}
+
 }  // namespace
 
 RunData open_run_data(const recipe::Recipe& recipe, const family::ModelConfig& config,
@@ -100,6 +111,8 @@ RunData open_run_data(const recipe::Recipe& recipe, const family::ModelConfig& c
   if (run.train->size() == 0)
     refuse(ErrorKind::kInput, "no row to train on", recipe.data.train.text());
   if (run.encode.pairs) require_a_preference(*run.train, recipe);
+  if (run.encode.labelled)
+    if (const std::string line = judge_labels(*run.train, recipe); !line.empty()) warning(line);
   if (!recipe.data.eval.empty()) {
     run.eval = data::open_dataset(recipe.data.eval, recipe.data.image_root, *run.tokenizer,
                                   run.encode, {.kept = {kept + "eval"}, .lengths = lengths});

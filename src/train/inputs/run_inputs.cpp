@@ -17,6 +17,7 @@
 #include "src/train/inputs/model_shapes.h"
 #include "src/train/inputs/output_dir.h"
 #include "src/train/inputs/recipe_encoding.h"
+#include "src/train/inputs/run_objective.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
 #include "src/train/optim/rules.h"
@@ -139,6 +140,18 @@ int64_t count_trainable(const recipe::Recipe& recipe, family::ModelImpl& shapes,
   return count;
 }
 
+/// kUsage if an objective that compares the rows of a step has a step of one row.
+void check_last_step(const RunInputs& inputs) {
+  const int64_t in_a_step = rows_of_step(inputs.recipe), last = inputs.rows % in_a_step;
+  const bool reaches_last = last == 1 && inputs.total_steps >= inputs.steps_per_epoch;
+  if (!make_objective(inputs.recipe)->uses_kl() || (in_a_step > 1 && !reaches_last)) return;
+  refuse(ErrorKind::kUsage, "a step of one row, where kto compares each row with the next one",
+         "the last step of an epoch",
+         std::to_string(inputs.rows) + " rows in steps of " + std::to_string(in_a_step),
+         "at least two rows in each step",
+         "choose another train.batch_size or train.grad_accum, or leave one row out");
+}
+
 }  // namespace
 
 RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
@@ -219,6 +232,7 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
   const recipe::Recipe::Train& train = inputs.recipe.train;
   inputs.steps_per_epoch = at::ceil_div(inputs.rows, train.batch_size * train.grad_accum);
   inputs.total_steps = planned_steps(train, inputs.steps_per_epoch);
+  check_last_step(inputs);
   if (const std::string line = judge_blocks(inputs); !line.empty()) inputs.notices.push_back(line);
   return inputs;
 }

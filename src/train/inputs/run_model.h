@@ -26,6 +26,8 @@ struct RunModel {
   family::Model model{nullptr};
   lora::LoraOptions lora;
   std::vector<lora::Trainable> trainables;
+  std::vector<at::Tensor> initial = {};  // their values under the reference, for an objective that
+                                         // uses the KL divergence (src/train/inputs/reference.h)
   std::vector<ExcludedModule> excluded;  // selected, but no output depends on them: not trained
   int64_t parameters = 0;                // of the whole model, including adapters
   int64_t trainable_parameters = 0;

@@ -2,16 +2,25 @@
 
 #include <algorithm>
 
+#include "models/objective/kto.h"
 #include "models/objective/preference.h"
 
 namespace lft::train {
 
 bool learns_from_pairs(const recipe::Recipe& recipe) {
-  return recipe.objective.name != recipe::ObjectiveName::kSft;
+  return recipe.objective.name != recipe::ObjectiveName::kSft && !learns_from_labels(recipe);
+}
+
+bool learns_from_labels(const recipe::Recipe& recipe) {
+  return recipe.objective.name == recipe::ObjectiveName::kKto;
 }
 
 std::shared_ptr<const objective::Objective> make_objective(const recipe::Recipe& recipe) {
   const recipe::Recipe::Objective& asked = recipe.objective;
+  if (learns_from_labels(recipe))
+    return objective::make_kto({.beta = asked.beta > 0 ? asked.beta : objective::KtoOptions().beta,
+                                .desirable_weight = asked.desirable_weight,
+                                .undesirable_weight = asked.undesirable_weight});
   if (!learns_from_pairs(recipe))
     return {std::shared_ptr<void>(), &objective::supervised_nll()};  // static: not deleted
   const auto& kinds = objective::pair_objectives();
@@ -22,6 +31,13 @@ std::shared_ptr<const objective::Objective> make_objective(const recipe::Recipe&
                                          .label_smoothing = asked.label_smoothing,
                                          .margin = asked.margin},
                                         asked.sft_weight);
+}
+
+int64_t rows_of_step(const recipe::Recipe& recipe) {
+  const recipe::Recipe::Train& train = recipe.train;
+  const int64_t accumulated =
+      train.grad_accum > 0 ? train.grad_accum : train.global_batch / train.batch_size;
+  return train.batch_size * std::max<int64_t>(1, accumulated);
 }
 
 }  // namespace lft::train

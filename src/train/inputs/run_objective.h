@@ -11,5 +11,11 @@ std::shared_ptr<const objective::Objective> make_objective(const recipe::Recipe&
 
 /// Whether its rows are pairs of answers.
 bool learns_from_pairs(const recipe::Recipe& recipe);
+/// Whether its rows have a label of their answer.
+bool learns_from_labels(const recipe::Recipe& recipe);
+
+/// The rows of a step's global batch, as far as the recipe knows them (train.grad_accum: auto may
+/// take fewer).
+int64_t rows_of_step(const recipe::Recipe& recipe);
 
 }  // namespace lft::train

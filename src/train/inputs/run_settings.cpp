@@ -60,6 +60,7 @@ namespace {
 /// Ignores the shape of the family's images and the sharding of the base.
 bool could_record(const recipe::Recipe& recipe, const RunSettings& settings) {
   return recipe.train.cuda_graphs == recipe::CudaGraphs::kAuto && records_graphs(settings.device) &&
+         recipe.objective.name == recipe::ObjectiveName::kSft &&
          recipe.train.max_tokens_per_step > 0 && !recipe.train.activation_offload;
 }
 

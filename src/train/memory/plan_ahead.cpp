@@ -82,7 +82,11 @@ MicroBatchShape full_micro_batch(const recipe::Recipe& recipe, const family::Ima
                          .images = 1,
                          .longest = static_cast<int32_t>(tokens)};
   row.add_image(image);
-  if (learns_from_pairs(recipe)) row.add_side(data::SampleLength(row));
+  if (learns_from_pairs(recipe)) {
+    data::SampleLength other = row;
+    other.share_images();
+    row.add_side(other);
+  }
   const int64_t rows =
       budget > 0 ? std::max<int64_t>(1, budget / row.tokens) : recipe.train.batch_size;
   batch.samples.assign(static_cast<size_t>(rows), row);

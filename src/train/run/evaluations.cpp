@@ -12,9 +12,9 @@ namespace lft::train {
 
 namespace {
 
-/// The objective of rows of pairs; null: rows of single answers.
-const objective::Objective* pairs_of(const Run& run) {
-  return learns_from_pairs(run.inputs.recipe) ? run.objective.get() : nullptr;
+/// The objective of preferences; null: rows of single answers.
+const objective::Objective* preference_of(const Run& run) {
+  return run.objective->sums_tokens() ? nullptr : run.objective.get();
 }
 
 }  // namespace
@@ -51,7 +51,8 @@ bool Evaluations::evaluate_rows() {
                                    .metric = metric.value_or(infer::Metric::kExact),
                                    .answers = metric.has_value(),
                                    .compute = run_.state.compute,
-                                   .pairs = pairs_of(run_),
+                                   .preference = preference_of(run_),
+                                   .group = rows_of_step(recipe),
                                    .phase = step_text("evaluation of step ")};
   const data::Dataset& rows = *run_.inputs.data.eval;
   const infer::EvalResult result = evaluate_shared(ranks_, run_, rows, options);
@@ -64,7 +65,7 @@ bool Evaluations::evaluate_rows() {
   record_images();
   note_skipped(result);
   loss_ = result.loss;
-  figures_ = metric ? figures_of(result, *metric) : result.pair_figures;
+  figures_ = metric ? figures_of(result, *metric) : result.preference_figures;
   const bool scheduled = run_.evaluated.scheduled;
   run_.evaluated = {.step = run_.state.step, .loss = loss_, .figures = figures_};
   files_.eval(run_.state.step, loss_, result.samples, figures_);

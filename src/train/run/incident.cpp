@@ -27,6 +27,7 @@ Replay replay(const IncidentFacts& facts, Run& run, const StepOptions& options) 
                  .parameters = {},
                  .loss_scale = facts.outcome.loss_scale};
   rows.context.normaliser = options.objective->normaliser(global_batch_of(facts.samples).counts());
+  rows.context.kl = facts.outcome.kl;
   for (const Slot& slot : run.optimizer.slots())
     rows.parameters.push_back({slot.param.name, slot.param.tensor});
   Replay result;

@@ -294,7 +294,7 @@ infer::EvalResult evaluate_shared(dist::Ranks& ranks, Run& run, const data::Data
   const RunData& data = run.inputs.data;
   if (ranks.alone())
     return infer::evaluate(run.model.model, rows, *data.tokenizer, data.encode, options);
-  const std::vector<int64_t> own = dealt(rows.size(), options.batch_size, ranks);
+  const std::vector<int64_t> own = dealt(rows.size(), infer::rows_together(options), ranks);
   infer::EvalResult part;
   if (!own.empty()) {
     const std::unique_ptr<data::Dataset> dealt_rows = data::select_rows(rows, own);
@@ -309,7 +309,7 @@ infer::EvalResult evaluate_shared(dist::Ranks& ranks, Run& run, const data::Data
     whole.skipped_indices.push_back(row);
     whole.skipped.push_back(reason);
   }
-  sum_up(whole, options.metric, options.pairs);
+  sum_up(whole, options.metric, options.preference);
   return whole;
 }
 

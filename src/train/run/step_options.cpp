@@ -6,6 +6,7 @@ namespace lft::train {
 
 StepOptions run_step_options(const Run& run) {
   return {.objective = run.objective.get(),
+          .initial = run.model.initial,
           .sources = std::max<int64_t>(1, std::ssize(run.inputs.sources)),
           .clip_grad_norm = run.inputs.recipe.optim.clip_grad_norm,
           .seed = static_cast<uint64_t>(run.inputs.recipe.train.seed),

@@ -229,7 +229,8 @@ class Trainer {
       commit();
       at("step " + std::to_string(run_.state.step + 1) + ", reading its samples");
       data::StepSamples samples = ahead.next();
-      const GlobalBatch whole = gather_global_batch(ranks_, samples, requested_signal());
+      const GlobalBatch whole =
+          gather_global_batch(ranks_, samples, requested_signal(), run_.objective->uses_kl());
       signal_ = whole.signal;
       if (signal_ != 0) break;
       note_skipped(whole);

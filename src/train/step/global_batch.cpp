@@ -8,10 +8,14 @@
 
 #include "src/io/json.h"
 
+namespace lft::data {
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Answer, ids, labels)
+}  // namespace lft::data
+
 namespace lft::train {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GlobalBatch, ids, rows, skipped, supervised, tokens,
-                                   supervised_of, has_image, signal)
+                                   supervised_of, has_image, answers, signal)
 
 namespace {
 
@@ -72,7 +76,7 @@ objective::GlobalBatchCounts GlobalBatch::counts() const {
   return {.supervised = supervised, .rows = std::accumulate(rows.begin(), rows.end(), int64_t{0})};
 }
 
-GlobalBatch global_batch_of(const data::StepSamples& samples) {
+GlobalBatch global_batch_of(const data::StepSamples& samples, bool answers) {
   GlobalBatch whole;
   whole.skipped = samples.skipped;
   for (const std::vector<data::Sample>& micro : samples.micro) {
@@ -83,13 +87,16 @@ GlobalBatch global_batch_of(const data::StepSamples& samples) {
       whole.tokens += std::ssize(sample.input_ids);
       add_to(whole.supervised_of, static_cast<size_t>(sample.source), sample.supervised());
       whole.has_image |= !sample.images.empty();
+      if (answers)
+        whole.answers.push_back(data::answer_of(sample, samples.layout->encode.config.image_token));
     }
   }
   return whole;
 }
 
-GlobalBatch gather_global_batch(dist::Ranks& ranks, const data::StepSamples& samples, int signal) {
-  GlobalBatch own = global_batch_of(samples), whole;
+GlobalBatch gather_global_batch(dist::Ranks& ranks, const data::StepSamples& samples, int signal,
+                                bool answers) {
+  GlobalBatch own = global_batch_of(samples, answers), whole;
   if (ranks.alone()) return own;
   own.signal = signal;
   const std::vector<std::string> texts = ranks.exchange(io::json_text(io::Json(own)));
@@ -104,6 +111,7 @@ GlobalBatch gather_global_batch(dist::Ranks& ranks, const data::StepSamples& sam
     for (size_t i = 0; i < part.supervised_of.size(); ++i)
       add_to(whole.supervised_of, i, part.supervised_of[i]);
     whole.has_image |= part.has_image;
+    append_all(whole.answers, std::move(part.answers));
     if (whole.signal == 0) whole.signal = part.signal;
   }
   return whole;

@@ -10,6 +10,7 @@
 
 #include "models/objective/objective.h"
 #include "src/data/loader.h"
+#include "src/data/mismatched.h"
 #include "src/dist/ranks.h"
 #include "src/train/optim/optimizer.h"
 
@@ -25,17 +26,20 @@ struct GlobalBatch {
   int64_t supervised = 0, tokens = 0;
   std::vector<int64_t> supervised_of = {};  // tokens by source of data.train, up to the last
   bool has_image = false;
-  int signal = 0;  // the first one received by a process
+  std::vector<data::Answer> answers = {};  // of all samples, if they were asked for
+  int signal = 0;                          // the first one received by a process
 
   int64_t most_rows() const;
   objective::GlobalBatchCounts counts() const;
 };
 
-/// The global batch of a single process. Does not check for signals.
-GlobalBatch global_batch_of(const data::StepSamples& samples);
+/// The global batch of a single process. Does not check for signals. `answers`: for an objective
+/// that uses the KL divergence.
+GlobalBatch global_batch_of(const data::StepSamples& samples, bool answers = false);
 /// The global batch of all processes, by one exchange. `signal`: of this process; 0: none. A single
 /// process ignores it.
-GlobalBatch gather_global_batch(dist::Ranks& ranks, const data::StepSamples& samples, int signal);
+GlobalBatch gather_global_batch(dist::Ranks& ranks, const data::StepSamples& samples, int signal,
+                                bool answers = false);
 
 /// The passes of this process's micro-batches.
 struct Passes {

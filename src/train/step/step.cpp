@@ -1,7 +1,6 @@
 #include "src/train/step/step.h"
 
 #include <ATen/Functions.h>
-#include <ATen/ceil_div.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -16,6 +15,8 @@
 #include "src/train/explain/autograd_errors.h"
 #include "src/train/machine/device.h"
 #include "src/train/step/gradient_tree.h"
+#include "src/train/step/kl_term.h"
+#include "src/train/step/parts.h"
 
 namespace lft::train {
 namespace {
@@ -26,35 +27,6 @@ bool can_reach(const Optimizer& optimizer, const std::vector<data::Sample>& samp
   return std::ranges::any_of(samples, [](const auto& each) { return !each.images.empty(); }) ||
          std::ranges::any_of(optimizer.slots(),
                              [](const Slot& slot) { return slot.param.scope == "llm"; });
-}
-
-/// Rows of each part of a split micro-batch, except the last.
-int64_t rows_of_part(int64_t rows, int64_t split, int64_t together) {
-  return at::ceil_div(at::ceil_div(rows, together), split) * together;
-}
-
-/// The number of parts of all micro-batches before this process's.
-uint64_t parts_before(const GlobalBatch& whole, int64_t split, int64_t together) {
-  int64_t parts = 0;
-  for (int64_t i = 0; i < whole.first; ++i) {
-    const int64_t rows = whole.rows[static_cast<size_t>(i)],
-                  each = rows_of_part(rows, split, together);
-    parts += at::ceil_div(rows, each);
-  }
-  return static_cast<uint64_t>(parts);
-}
-
-/// Splits a micro-batch into parts that are run one after the other.
-std::vector<std::vector<data::Sample>> parts_of(const std::vector<data::Sample>& micro,
-                                                int64_t split, int64_t together) {
-  std::vector<std::vector<data::Sample>> parts;
-  const auto size = static_cast<size_t>(rows_of_part(std::ssize(micro), split, together));
-  for (size_t begin = 0; begin < micro.size(); begin += size) {
-    const auto first = micro.begin() + static_cast<std::ptrdiff_t>(begin);
-    parts.emplace_back(first,
-                       first + static_cast<std::ptrdiff_t>(std::min(size, micro.size() - begin)));
-  }
-  return parts;
 }
 
 /// Sums of the -log-probabilities of a pass's supervised tokens by the source of their sample:
@@ -205,16 +177,14 @@ std::vector<SourceLoss> source_losses(const at::Tensor& sums, const GlobalBatch&
   return losses;
 }
 
-/// The objective's figures, which follow the sums of the sources.
-std::vector<std::pair<std::string, double>> figures_of(const objective::Objective& objective,
-                                                       const at::Tensor& sums, int64_t sources,
-                                                       int64_t normaliser) {
-  std::vector<std::pair<std::string, double>> figures;
-  if (!sums.defined()) return figures;
-  for (const std::string& name : objective.figure_names())
-    figures.emplace_back(
-        name, sums[sources + std::ssize(figures)].item<double>() / static_cast<double>(normaliser));
-  return figures;
+/// The objective's figures, whose sums follow those of the sources.
+objective::Figures figures_of(const objective::Objective& objective, const at::Tensor& sums,
+                              int64_t sources, int64_t normaliser) {
+  if (!sums.defined() || sums.numel() == sources) return {};
+  const at::Tensor all = sums.contiguous();
+  return objective.means(
+      {all.const_data_ptr<double>() + sources, static_cast<size_t>(all.numel() - sources)},
+      normaliser);
 }
 
 StepOutcome skip(StepOutcome outcome, StepState& state, const std::string& reason) {
@@ -271,7 +241,8 @@ objective::ForwardContext step_context(const StepOptions& options, const StepSta
 
 StepOutcome train_step(const TrainState& train_state, const StepOptions& options,
                        const data::StepSamples& samples, StepState& state) {
-  return train_step(train_state, options, samples, global_batch_of(samples), state);
+  return train_step(train_state, options, samples,
+                    global_batch_of(samples, options.objective->uses_kl()), state);
 }
 
 StepOutcome train_step(const TrainState& train_state, const StepOptions& options,
@@ -291,6 +262,11 @@ StepOutcome train_step(const TrainState& train_state, const StepOptions& options
   context.normaliser = options.objective->normaliser(whole.counts());
   context.dropout->micro_batch =
       parts_before(whole, state.split, options.objective->rows_together());
+  if (options.objective->uses_kl()) {
+    if (whole.ids.size() < 2)
+      return skip(std::move(outcome), state, "a single row, which has no other row's answer");
+    context.kl = outcome.kl = kl_term(train_state, options, context, samples, whole, state);
+  }
   MicroBatches own(train_state, options, context, state.recovered);
   const auto [loss, device_sums] = run_all(train_state, options, own, samples, state);
   if (!loss.defined()) return skip(std::move(outcome), state, "no image for what is trained");

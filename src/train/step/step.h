@@ -50,6 +50,9 @@ class PassRunner {
 
 struct StepOptions {
   const objective::Objective* objective = &objective::supervised_nll();
+  /// Values of the trainables under the reference, by slot, for an objective that uses the KL
+  /// divergence.
+  std::vector<at::Tensor> initial = {};
   PassRunner* passes = nullptr;      // runs the passes, if set; not after a recovery, and only if
                                      // the objective sums tokens
   int64_t sources = 1;               // if several, losses are reported by source
@@ -87,8 +90,9 @@ struct StepOutcome {
   int64_t supervised = 0, tokens = 0;
   /// For several sources: the mean over the supervised tokens of each source in this step.
   std::vector<SourceLoss> sources = {};
-  /// Objective::figure_names() and their means.
-  std::vector<std::pair<std::string, double>> figures = {};
+  /// Objective::means().
+  objective::Figures figures = {};
+  double kl = 0;  // if the objective uses it
 };
 
 constexpr int64_t kMostSkipsInRow =

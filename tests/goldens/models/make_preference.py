@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes preference.json: the losses that TRL 1.16.0 computes for pairs of answers with given
-log-probabilities, pair by pair, in FP64.
+log-probabilities, pair by pair, and KTO's of the same answers as labelled rows of one batch, in
+FP64.
 
 TRL's own trainers are called; its packages that read data sets are replaced, since none is read:
   pip install --no-deps --target DIR trl==1.16.0
@@ -21,11 +22,13 @@ for name in ("pandas", "datasets", "datasets.fingerprint"):
     sys.modules[name] = MagicMock(__spec__=MagicMock())
 import trl  # noqa: E402
 import trl.trainer.dpo_trainer  # noqa: E402
+import trl.trainer.kto_trainer  # noqa: E402
 from trl.experimental.cpo.cpo_trainer import CPOTrainer  # noqa: E402
 from trl.experimental.orpo.orpo_trainer import ORPOTrainer  # noqa: E402
 
 PAIRS, LONGEST = 6, 7
 DPOTrainer = trl.trainer.dpo_trainer.DPOTrainer
+KTOTrainer = trl.trainer.kto_trainer.KTOTrainer
 trl.trainer.dpo_trainer.disable_gradient_checkpointing = lambda *_: contextlib.nullcontext()
 
 
@@ -95,6 +98,51 @@ def orpo(beta, policy):
     return float(-means[0] - ORPOTrainer.odds_ratio_loss(trainer, *means)[0])
 
 
+def kto(policy, reference, labels, kl_policy, kl_reference, **options):
+    """KTOTrainer's loss of a batch and its metrics; the last two: sums of mismatched answers."""
+    longest = max(map(len, policy))
+    mask = torch.zeros(len(policy), longest + 1)
+    for row, answer in enumerate(policy):
+        mask[row, 1 : 1 + len(answer)] = 1
+    padded = torch.stack(
+        [torch.nn.functional.pad(answer, (0, longest - len(answer))) for answer in policy]
+    )
+    zeros = torch.zeros_like(padded)
+    trainer = types.SimpleNamespace(
+        model=torch.nn.Identity(),
+        accelerator=types.SimpleNamespace(device="cpu", gather_for_metrics=same),
+        aux_loss_enabled=False,
+        calculate_KL=True,
+        precompute_ref_logps=True,
+        loss_type="kto",
+        _compute_kl_logps=lambda *_: kl_policy,
+        _metrics=collections.defaultdict(lambda: collections.defaultdict(list)),
+        _total_train_tokens=0,
+        _tp_size=1,
+        **options,
+    )
+    inputs = {
+        "input_ids": torch.zeros(len(policy), longest + 1, dtype=torch.long),
+        "attention_mask": torch.ones(len(policy), longest + 1),
+        "completion_mask": mask,
+        "label": torch.tensor(labels),
+        "ref_logps": torch.stack([answer.sum() for answer in reference]),
+        "ref_KL_logps": kl_reference,
+    }
+    outputs = types.SimpleNamespace(log_probs=padded, entropy=zeros, mean_logits=zeros)
+    loss = KTOTrainer._compute_loss(trainer, lambda **_: outputs, inputs, return_outputs=False)
+    metrics = {name: values[-1] for name, values in trainer._metrics["train"].items()}
+    kept = ("kl", "rewards/chosen", "rewards/rejected", "rewards/margins")
+    return {
+        "labels": labels,
+        "options": options,
+        "kl_policy": kl_policy.tolist(),
+        "kl_reference": kl_reference.tolist(),
+        "loss": float(loss),
+        "metrics": {name: metrics[name] for name in (*kept, "logps/chosen", "logps/rejected")},
+    }
+
+
 def main():
     assert trl.__version__ == "1.16.0", trl.__version__
     generator = torch.Generator().manual_seed(7)
@@ -120,7 +168,24 @@ def main():
             "simpo": {"beta": 2.0, "of": [simpo(2.0, 0.5, policy) for policy, _ in pairs]},
             "orpo": {"beta": 0.3, "of": [orpo(0.3, policy) for policy, _ in pairs]},
         },
+        "kto": [],
     }
+    rows = [sum(each, start=[]) for each in zip(*pairs)]
+    labels = [number % 3 != 1 for number in range(2 * PAIRS)]
+    for shift in (0.4, -0.9):  # a KL divergence above 0, and one that is clamped
+        kl_reference = -5 * torch.rand(2 * PAIRS, generator=generator, dtype=torch.float64)
+        noise = 0.2 * torch.randn(2 * PAIRS, generator=generator, dtype=torch.float64)
+        golden["kto"].append(
+            kto(
+                *rows,
+                labels,
+                kl_reference + shift + noise,
+                kl_reference,
+                beta=0.3,
+                desirable_weight=1.25,
+                undesirable_weight=0.75,
+            )
+        )
     path = pathlib.Path(__file__).parent / "preference.json"
     path.write_text(json.dumps(golden, indent=1) + "\n")
 

@@ -24,7 +24,8 @@ class PairLogistic : public objective::Objective {
     const at::Tensor pairs = sums_r.view({-1, 2});
     return -at::log_sigmoid(kBeta * (pairs.select(1, 0) - pairs.select(1, 1))).sum();
   }
-  at::Tensor terms(const at::Tensor& logprobs_k, const family::Batch& batch) const override {
+  at::Tensor terms(const at::Tensor& logprobs_k, const family::Batch& batch,
+                   double) const override {
     const at::Tensor labels = batch.labels_bt;
     const at::Tensor row_of_k =
         (labels.narrow(1, 1, labels.size(1) - 1) != -100).nonzero().select(1, 0);
@@ -59,8 +60,8 @@ class ObjectiveOfPairs : public TinySteps {
 TEST(SupervisedNll, IsMinusTheSumOverTheTokensOfTheGlobalBatch) {
   const objective::Objective& nll = objective::supervised_nll();
   const at::Tensor logprobs = at::tensor({-0.5F, -1.25F, -2.0F});
-  EXPECT_EQ(nll.terms(logprobs, {}).item<float>(), 3.75F);
-  EXPECT_EQ(nll.terms(logprobs.narrow(0, 0, 0), {}).item<float>(), 0.0F);
+  EXPECT_EQ(nll.terms(logprobs, {}, 0).item<float>(), 3.75F);
+  EXPECT_EQ(nll.terms(logprobs.narrow(0, 0, 0), {}, 0).item<float>(), 0.0F);
   EXPECT_EQ(nll.normaliser({.supervised = 7, .rows = 2}), 7);
   EXPECT_TRUE(nll.sums_tokens());
 }

@@ -1,0 +1,93 @@
+#include "src/infer/reference_sums.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "models/objective/pair_scores.h"
+#include "src/base/phase.h"
+#include "src/base/signals.h"
+#include "src/data/held_out.h"
+#include "src/data/loader.h"
+#include "src/data/mismatched.h"
+
+namespace lft::infer {
+
+std::vector<double> answer_sums(const objective::ForwardContext& context, family::Model& model,
+                                const data::BatchLayout& layout,
+                                const std::vector<data::Sample>& samples) {
+  std::vector<double> sums(samples.size(), 0);
+  int64_t supervised = 0;
+  for (const data::Sample& sample : samples) supervised += sample.supervised();
+  if (supervised == 0) return sums;
+  const at::NoGradGuard no_grad;
+  const family::Batch batch = data::make_batch(layout, samples);
+  const at::Tensor logprobs = objective::forward_logprobs(context, model, batch);
+  const at::Tensor of_rows =
+      objective::sum_answers(logprobs.to(at::kCPU, at::kDouble), batch).logprobs_n.contiguous();
+  std::copy_n(of_rows.const_data_ptr<double>(), sums.size(), sums.begin());
+  return sums;
+}
+
+std::vector<std::vector<data::Sample>> mismatched(
+    const std::vector<std::vector<data::Sample>>& micro, const data::EncodeOptions& encode) {
+  std::vector<data::Answer> answers;
+  for (const std::vector<data::Sample>& samples : micro) {
+    for (const data::Sample& sample : samples)
+      answers.push_back(data::answer_of(sample, encode.config.image_token));
+  }
+  return data::with_next_answers(micro, answers, 0, encode.config.image_token, encode.max_tokens);
+}
+
+double kl_estimate(const std::vector<double>& log_ratios) {
+  const double mean = std::accumulate(log_ratios.begin(), log_ratios.end(), 0.0) /
+                      static_cast<double>(log_ratios.size());
+  return mean < 0 ? 0 : mean;
+}
+
+std::vector<double> reference_sums(family::Model model, const data::Dataset& rows,
+                                   const data::EncodeOptions& encode,
+                                   const ReferenceSumOptions& options) {
+  const size_t sides = encode.pairs ? 2 : 1, each = sides + (options.group > 0 ? 1 : 0);
+  std::vector<double> sums(each * static_cast<size_t>(rows.size()), 0);
+  std::vector<int64_t> wanted;
+  for (int64_t row = 0; row < rows.size(); ++row)
+    if (!options.wants || options.wants(row)) wanted.push_back(row);
+  if (wanted.empty()) return sums;
+  const std::unique_ptr<data::Dataset> chosen = data::select_rows(rows, wanted);
+  data::Loader loader(*chosen, {.batch_size = std::max<int64_t>(1, options.group),
+                                .workers = options.workers,
+                                .shuffle = false,
+                                .skip_bad = encode.skip_bad});
+  const objective::ForwardContext context{.compute = options.compute};
+  const data::BatchLayout layout{.encode = encode, .device = model->device()};
+  Phase phase(options.phase, std::ssize(wanted), "after the reference");
+  const auto put = [&](int64_t index, size_t at, const std::vector<double>& values) {
+    std::ranges::copy(
+        values, sums.begin() + std::ssize(sums) / rows.size() * wanted[static_cast<size_t>(index)] +
+                    static_cast<std::ptrdiff_t>(at));
+  };
+  for (int64_t seen = 0; seen < std::ssize(wanted);) {
+    const data::StepSamples step = loader.next();
+    for (const int64_t bad : step.skipped_indices) put(bad, 0, std::vector<double>(each, NAN));
+    seen += std::ssize(step.skipped_indices);
+    for (size_t micro = 0; micro < step.micro.size(); ++micro) {
+      const std::vector<data::Sample>& samples = step.micro[micro];
+      std::vector<data::Sample> others;
+      if (options.group > 0) others = mismatched({samples}, encode).front();
+      for (size_t i = 0; i < samples.size(); i += sides, phase.add(), ++seen) {
+        if (requested_signal() != 0) throw Stopped();
+        const auto first = samples.begin() + static_cast<std::ptrdiff_t>(i);
+        const int64_t index = step.indices[micro][i];
+        put(index, 0,
+            answer_sums(context, model, layout,
+                        {first, first + static_cast<std::ptrdiff_t>(sides)}));
+        if (options.group > 0) put(index, sides, answer_sums(context, model, layout, {others[i]}));
+      }
+    }
+  }
+  return sums;
+}
+
+}  // namespace lft::infer
