@@ -111,9 +111,15 @@ void fill_from_recipe(EvalCommand& command, recipe::Recipe recipe) {
   command.infer.columns = rules.columns;
 }
 
-/// A row of a pair: its loss and the objective's figures.
-io::Json pair_line(const infer::EvalRecord& record, const objective::Objective& objective) {
-  io::Json line = {{"id", record.id}, {"question", record.question}, {"loss", record.loss}};
+/// A row of a pair: its texts, its loss and the objective's figures.
+io::Json pair_line(const infer::EvalRecord& record, const data::Row& row,
+                   const objective::Objective& objective) {
+  io::Json line = {{"id", record.id}, {"loss", record.loss}};
+  if (const std::vector<text::Turn> turns = row.turns(); row.rejected && !turns.empty()) {
+    line["question"] = turns.back().question;
+    line["chosen"] = turns.back().answer;
+    line["rejected"] = row.rejected->messages().back().text;
+  }
   size_t next = 0;
   for (const std::string& name : objective.figure_names()) line[name] = record.figures.at(next++);
   if (record.bad) line["first_bad_module"] = record.bad->module;
@@ -150,9 +156,9 @@ std::unique_ptr<data::Dataset> open_rows(const EvalCommand& command, const Infer
 
 /// Records are written at the end, because captions are scored together.
 void write_records(const EvalCommand& command, const infer::EvalResult& result,
-                   infer::Metric metric, OutputLines& out) {
+                   const data::Dataset& rows, infer::Metric metric, OutputLines& out) {
   for (const infer::EvalRecord& record : result.records)
-    out.line(io::json_text(command.pairs ? pair_line(record, *command.pairs)
+    out.line(io::json_text(command.pairs ? pair_line(record, rows.row(record.index), *command.pairs)
                                          : record_line(record, metric)));
   out.commit();
 }
@@ -174,9 +180,11 @@ void print_result(const EvalCommand& command, const infer::EvalResult& result,
     std::fflush(stdout);
     return;
   }
-  const auto put = [](std::string label, const std::string& text) {
+  size_t width = 11;
+  for (const auto& [name, value] : figures) width = std::max(width, name.size());
+  const auto put = [&](std::string label, const std::string& text) {
     std::ranges::replace(label, '_', ' ');
-    label.resize(std::max<size_t>(13, label.size() + 2), ' ');
+    label.resize(width + 2, ' ');
     print_line(label + text);
   };
   put("model", escape_text(command.infer.model, 1000));
@@ -187,7 +195,8 @@ void print_result(const EvalCommand& command, const infer::EvalResult& result,
     put("loss", format_number(result.loss, "%.4f") +
                     (command.pairs ? " per pair" : " per supervised token"));
   for (const auto& [name, value] : figures) put(name, format_number(value, "%.4f"));
-  put("answers", command.out.empty() ? "--out FILE writes them" : escape_text(command.out, 1000));
+  put(command.pairs ? "each pair" : "answers",
+      command.out.empty() ? "--out FILE writes them" : escape_text(command.out, 1000));
 }
 
 /// Of each pair, under the reference of the recipe's objective; empty if it uses none. The
@@ -250,7 +259,7 @@ void eval(EvalCommand command) {
   const infer::EvalResult result =
       infer::evaluate(infer.model, *dataset, *infer.tokenizer, infer.encode, options);
   stop_if_requested();
-  if (out) write_records(command, result, metric, *out);
+  if (out) write_records(command, result, *dataset, metric, *out);
   if (result.not_finite > 0) throw infer::not_finite_rows(result, *infer.tokenizer, infer.dtype);
   if (const int64_t left = result.samples - result.answered; left > 0 && !command.pairs) {
     notice(std::to_string(left) + " of " + std::to_string(result.samples) +

@@ -6,10 +6,6 @@
 
 namespace lft::train {
 
-bool learns_from_pairs(const recipe::Recipe& recipe) {
-  return recipe.objective.name != recipe::ObjectiveName::kSft;
-}
-
 std::shared_ptr<const objective::Objective> make_objective(const recipe::Recipe& recipe) {
   const recipe::Recipe::Objective& asked = recipe.objective;
   if (!learns_from_pairs(recipe))
