@@ -10,7 +10,7 @@ std::string figures_text(const std::vector<std::pair<std::string, double>>& figu
   std::string text;
   for (const auto& [name, value] : figures) {
     if (name.starts_with("rewards_") || name.starts_with("logps_")) continue;
-    std::string words = name;
+    std::string words = name.starts_with("reward_") ? name.substr(7) : name;
     std::ranges::replace(words, '_', ' ');
     text += ", " + words + " " + format_number(value, "%.4f");
   }

@@ -104,8 +104,8 @@ function points(key, log) {
 function dataset(one, log) {
   const line = points(one.key, log);
   return {
-    label: one.name || 'held-out', data: line, borderColor: css(one.color), backgroundColor: css(one.color),
-    borderWidth: one.width, showLine: one.width > 0,
+    label: one.name || 'held-out', data: line, borderColor: css(one.color),
+    backgroundColor: css(one.color), borderWidth: one.width, showLine: one.width > 0,
     pointRadius: one.points || line.length === 1 ? 3.5 : 0, pointHitRadius: 6, tension: 0, clip: 6,
   };
 }

@@ -154,7 +154,9 @@ TEST_F(Pairs, TheReportShowsPairsBeforeAndAfterTraining) {
       EXPECT_NEAR(rows[2][3].get<double>(), margin, 1e-4 * (1 + std::abs(margin)));
     }
     for (const char* name : kFigures) EXPECT_EQ(page["series"][name].size(), 20u) << name;
-    if (objective == "dpo") EXPECT_EQ(page["verdict"]["kind"], "learnt") << page["verdict"];
+    if (objective == "dpo") {
+      EXPECT_EQ(page["verdict"]["kind"], "learnt") << page["verdict"];
+    }
     EXPECT_EQ(page["answers_of"], "held-out rows");
   }
 }
