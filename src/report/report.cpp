@@ -237,7 +237,7 @@ void add_run(const RunEnd& end, const Metrics& metrics, io::Json* data) {
   if (const std::string best = best_figure(metrics, end.figure); !best.empty())
     (*data)["facts"].push_back(io::Json::array({"best figure", best}));
   if (of_preferences(metrics))
-    (*data)["facts"].push_back(io::Json::array({"chosen preferred", preferred_text(metrics)}));
+    (*data)["facts"].push_back(io::Json::array({"reward accuracy", preferred_text(metrics)}));
   if (!end.answered.empty())
     (*data)["facts"].push_back(io::Json::array({"answered exactly", end.answered}));
   double slowest = kSlowestWrite;

@@ -71,7 +71,7 @@ std::string preference_course(const Metrics& metrics) {
   if (metrics.steps.empty()) return "";
   const std::string training = percent(training_accuracy(metrics).mean);
   const std::optional<Accuracy> held_out = held_out_accuracy(metrics);
-  return "the chosen answer is preferred in " +
+  return "the chosen answer has the higher reward in " +
          (held_out
               ? percent(held_out->mean) + " of the held-out pairs (" + training + " in training)"
               : training + " of the training pairs") +

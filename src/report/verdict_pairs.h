@@ -10,8 +10,9 @@ namespace lft::report {
 /// Whether the steps have the figures of an objective of preferences.
 bool of_preferences(const Metrics& metrics);
 
-/// "the chosen answer is preferred in 71% of the held-out pairs (83% in training), the reward
-/// margin is 0.41"; without an evaluation of the training pairs alone. Empty before the first step.
+/// "the chosen answer has the higher reward in 71% of the held-out pairs (83% in training), the
+/// reward margin is 0.41"; without an evaluation of the training pairs alone. Empty before the
+/// first step.
 std::string preference_course(const Metrics& metrics);
 
 /// "71% of 500 held-out pairs, margin 0.41", or of the last tenth of the training steps.

@@ -421,7 +421,7 @@ TEST(Report, PairsHaveBothAnswersAndTheirMargins) {
     return std::string();
   };
   EXPECT_EQ(fact("best figure"), "reward accuracy 0.75 (step 1)");
-  EXPECT_EQ(fact("chosen preferred"), "75% of 4 held-out pairs, margin 0.1");
+  EXPECT_EQ(fact("reward accuracy"), "75% of 4 held-out pairs, margin 0.1");
 }
 
 /// During the run a row has the answers of the evaluations so far.

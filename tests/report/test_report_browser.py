@@ -114,8 +114,8 @@ def test_pairs_show_both_answers_with_their_margins_and_curves(tmp_path):
     shown = chromium(tmp_path / "profile", path, "--dump-dom")
     body = body_of(shown.stdout)
     assert "Uncaught" not in shown.stderr
-    assert "<h2>Pairs<small>the chosen answer is preferred in 1 of the 1 shown</small>" in body
-    assert "✓ prefers chosen" in body and "&lt;/script&gt;no" in body
+    assert "<h2>Pairs<small>the margin is above 0 in 1 of the 1 shown</small>" in body
+    assert "✓ margin above 0" in body and "&lt;/script&gt;no" in body
     rows = body.split('class="pair"')[1].split("</table>")[0]
     cells = re.findall("<td>(.*?)</td>", rows)
     assert cells[:4] == ["before", "-5", "-6", "–"]

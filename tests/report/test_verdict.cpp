@@ -146,12 +146,14 @@ TEST(Verdict, OfPairsByAccuracyAndMargin) {
   const std::string run = pair_steps(100, falls, learns, grows);
   EXPECT_EQ(judge(run).kind, "learnt") << "a loss that still falls is none of a token";
   // Accuracy and margin of the last ten steps: 0.5 + 0.002 x 95.5 and 0.005 x 95.5.
-  EXPECT_EQ(judge(run).sentence,
-            "Learnt: the chosen answer is preferred in 69.1% of the training pairs, the reward "
-            "margin is 0.477.");
-  EXPECT_EQ(judge(run + pair_eval(100, 0.5, 0.71)).sentence,
-            "Learnt: the chosen answer is preferred in 71% of the held-out pairs (69.1% in "
-            "training), the reward margin is 0.25.");
+  EXPECT_EQ(
+      judge(run).sentence,
+      "Learnt: the chosen answer has the higher reward in 69.1% of the training pairs, the reward "
+      "margin is 0.477.");
+  EXPECT_EQ(
+      judge(run + pair_eval(100, 0.5, 0.71)).sentence,
+      "Learnt: the chosen answer has the higher reward in 71% of the held-out pairs (69.1% in "
+      "training), the reward margin is 0.25.");
   EXPECT_EQ(judge(run + event("images", 100, {{"own_loss", 2.0}, {"grey_loss", 2.0}})).kind,
             "learnt");
   const Verdict displaced = judge(run + event("likelihood_displacement", 100, Json::object()));
@@ -179,9 +181,10 @@ TEST(Verdict, OfPairsByAccuracyAndMargin) {
                 .kind,
             "diverged");
   EXPECT_EQ(judge(pair_steps(9, falls, learns, grows)).kind, "unjudged");
-  EXPECT_EQ(judge(run, {.state = RunState::kRunning, .total_steps = 200}).sentence,
-            "In progress, after step 100 of 200: the chosen answer is preferred in 69.1% of the "
-            "training pairs, the reward margin is 0.477 so far.");
+  EXPECT_EQ(
+      judge(run, {.state = RunState::kRunning, .total_steps = 200}).sentence,
+      "In progress, after step 100 of 200: the chosen answer has the higher reward in 69.1% of the "
+      "training pairs, the reward margin is 0.477 so far.");
 }
 
 TEST(Verdict, DivergedKnownAndTooShort) {

@@ -53,7 +53,7 @@ const kCharts = [
     {key: 'eval_loss', name: 'held-out', color: '--eval', width: 2, points: true}]},
   preference('margin', 'Reward margin',
     [{key: 'reward_margin', name: 'smoothed', color: '--lr'}], true),
-  preference('accuracy', 'Chosen preferred (reward accuracy)',
+  preference('accuracy', 'Reward accuracy',
     [{key: 'reward_accuracy', name: 'smoothed', color: '--norm'}]),
   preference('rewards', 'Rewards', sides('rewards')),
   preference('logps', 'Log-probability of an answer', sides('logps')),

@@ -100,9 +100,9 @@ function fillPair(card, pair) {
 
 const kOfAnswers = {title: 'Answers', right: '✓ match', wrong: '✗ differs',
   count: (right, all) => right + ' of the ' + all + ' shown match exactly'};
-const kOfPairs = {title: 'Pairs', right: '✓ prefers chosen', wrong: '✗ prefers rejected',
+const kOfPairs = {title: 'Pairs', right: '✓ margin above 0', wrong: '✗ margin below 0',
   count: (right, all) => (
-    'the chosen answer is preferred in ' + right + ' of the ' + all + ' shown')};
+    'the margin is above 0 in ' + right + ' of the ' + all + ' shown')};
 
 function fillAnswers() {
   const section = document.getElementById('answers');
