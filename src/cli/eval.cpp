@@ -115,9 +115,16 @@ void fill_from_recipe(EvalCommand& command, recipe::Recipe recipe) {
   command.infer.columns = rules.columns;
 }
 
-/// A pair or a row of KTO: its loss and the objective's figures.
-io::Json preference_line(const infer::EvalRecord& record, const objective::Objective& objective) {
-  io::Json line = {{"id", record.id}, {"question", record.question}, {"loss", record.loss}};
+/// A pair or a row of KTO: its texts, its loss and the objective's figures.
+io::Json preference_line(const infer::EvalRecord& record, const data::Row& row,
+                         const objective::Objective& objective) {
+  io::Json line = {{"id", record.id}, {"loss", record.loss}};
+  if (const std::vector<text::Turn> turns = row.turns(); !turns.empty()) {
+    line["question"] = turns.back().question;
+    line[row.rejected ? "chosen" : "answer"] = turns.back().answer;
+    if (row.rejected) line["rejected"] = row.rejected->messages().back().text;
+  }
+  if (row.desirable) line["desirable"] = *row.desirable;
   for (const auto& [name, value] : objective.means(record.figures, 1)) line[name] = value;
   if (record.bad) line["first_bad_module"] = record.bad->module;
   return line;
@@ -153,10 +160,11 @@ std::unique_ptr<data::Dataset> open_rows(const EvalCommand& command, const Infer
 
 /// Records are written at the end, because captions are scored together.
 void write_records(const EvalCommand& command, const infer::EvalResult& result,
-                   infer::Metric metric, OutputLines& out) {
+                   const data::Dataset& rows, infer::Metric metric, OutputLines& out) {
   for (const infer::EvalRecord& record : result.records)
-    out.line(io::json_text(command.preference ? preference_line(record, *command.preference)
-                                              : record_line(record, metric)));
+    out.line(io::json_text(
+        command.preference ? preference_line(record, rows.row(record.index), *command.preference)
+                           : record_line(record, metric)));
   out.commit();
 }
 
@@ -177,9 +185,11 @@ void print_result(const EvalCommand& command, const infer::EvalResult& result,
     std::fflush(stdout);
     return;
   }
-  const auto put = [](std::string label, const std::string& text) {
+  size_t width = 11;
+  for (const auto& [name, value] : figures) width = std::max(width, name.size());
+  const auto put = [&](std::string label, const std::string& text) {
     std::ranges::replace(label, '_', ' ');
-    label.resize(std::max<size_t>(13, label.size() + 2), ' ');
+    label.resize(width + 2, ' ');
     print_line(label + text);
   };
   put("model", escape_text(command.infer.model, 1000));
@@ -192,7 +202,10 @@ void print_result(const EvalCommand& command, const infer::EvalResult& result,
                                               : command.preference ? " per row"
                                                                    : " per supervised token"));
   for (const auto& [name, value] : figures) put(name, format_number(value, "%.4f"));
-  put("answers", command.out.empty() ? "--out FILE writes them" : escape_text(command.out, 1000));
+  put(command.of_pairs     ? "each pair"
+      : command.preference ? "each row"
+                           : "answers",
+      command.out.empty() ? "--out FILE writes them" : escape_text(command.out, 1000));
 }
 
 void set_row_form(const EvalCommand& command, data::EncodeOptions& encode) {
@@ -263,7 +276,7 @@ void eval(EvalCommand command) {
   const infer::EvalResult result =
       infer::evaluate(infer.model, *dataset, *infer.tokenizer, infer.encode, options);
   stop_if_requested();
-  if (out) write_records(command, result, metric, *out);
+  if (out) write_records(command, result, *dataset, metric, *out);
   if (result.not_finite > 0) throw infer::not_finite_rows(result, *infer.tokenizer, infer.dtype);
   if (const int64_t left = result.samples - result.answered; left > 0 && !command.preference) {
     notice(std::to_string(left) + " of " + std::to_string(result.samples) +

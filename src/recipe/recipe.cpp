@@ -9,6 +9,7 @@
 #include "src/base/text.h"
 #include "src/io/files.h"
 #include "src/io/run_folder.h"
+#include "src/recipe/pair_words.h"
 #include "src/recipe/recipe_fields.h"
 #include "src/recipe/shipped.h"
 #include "src/recipe/strict_reader.h"
@@ -129,8 +130,7 @@ void check_together(const Recipe& r, StrictReader* reader) {
     reader->problem_at("optim.decay_ratio", "and optim.warmup_ratio are more than all steps");
   if (r.train.keep_best != KeepBest::kNone && r.train.eval_every_steps == 0)
     reader->problem_at("train.keep_best", "needs train.eval_every_steps");
-  const bool of_rows = r.objective.name == ObjectiveName::kKto,
-             of_pairs = !of_rows && r.objective.name != ObjectiveName::kSft,
+  const bool of_rows = learns_from_labels(r), of_pairs = learns_from_pairs(r),
              by_loss =
                  r.train.keep_best == KeepBest::kNone || r.train.keep_best == KeepBest::kEvalLoss;
   if (r.train.keep_best == KeepBest::kRewardAccuracy && !of_pairs)

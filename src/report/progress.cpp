@@ -29,6 +29,13 @@ struct BarPart {
   std::string text;
 };
 
+/// Whether all rewards are 0 up to rounding: which is the higher one then has no meaning.
+bool at_reference(const StepMetrics& metrics) {
+  return std::ranges::all_of(metrics.figures, [](const auto& figure) {
+    return !figure.first.starts_with("rewards_") || std::abs(figure.second) < 1e-5;
+  });
+}
+
 std::vector<BarPart> parts_of(const ProgressState& state) {
   const StepMetrics& m = state.metrics;
   std::vector<BarPart> parts = {
@@ -37,7 +44,8 @@ std::vector<BarPart> parts_of(const ProgressState& state) {
   if (!state.stepped) return parts;
   parts.push_back({1, format_number(m.loss, "loss %.4f")});
   for (const auto& [name, value] : m.figures) {
-    if (name == "reward_accuracy") parts.push_back({2, format_number(value, "accuracy %.2f")});
+    if (name == "reward_accuracy" && !at_reference(m))
+      parts.push_back({2, format_number(value, "accuracy %.2f")});
     if (name == "reward_margin") parts.push_back({3, format_number(value, "margin %.3g")});
   }
   if (std::isfinite(state.eval_loss))

@@ -16,6 +16,7 @@
 #include "src/report/picture.h"
 #include "src/report/read_metrics.h"
 #include "src/report/series.h"
+#include "src/report/verdict_pairs.h"
 
 namespace lft::report {
 namespace {
@@ -49,8 +50,8 @@ bool is_mark(const std::string& event) {
 
 bool is_alarm(const std::string& event) {
   static const std::set<std::string> kOthers = {
-      "warning",        "images_unseen",           "memory_grows",    "memory_spared",
-      "sample_skipped", "likelihood_displacement", "accuracy_at_half"};
+      "warning",        "images_unseen",           "memory_grows",     "memory_spared",
+      "sample_skipped", "likelihood_displacement", "accuracy_at_half", "first_loss_differs"};
   return is_mark(event) || kOthers.contains(event);
 }
 
@@ -115,6 +116,46 @@ io::Json answers_by_step(const Metrics& metrics, const std::string& id) {
   return some;
 }
 
+/// [time, log-probability of the chosen answer, of the rejected one, margin].
+io::Json pair_row(const std::string& time, const PairFigures& figures) {
+  const auto known = [](double value) {
+    return std::isfinite(value) ? io::Json(value) : io::Json(nullptr);
+  };
+  return {time, known(figures.chosen), known(figures.rejected), known(figures.margin)};
+}
+
+/// A pair's figures before training, after each evaluation (sampled evenly if there are many) and
+/// after training, and whether the last margin is above 0.
+void put_pair(const ReportAnswer& one, const Metrics& metrics, io::Json* json) {
+  const auto number = [](const io::Json& value) {
+    return value.is_number() ? value.get<double>() : std::nan("");
+  };
+  std::vector<std::pair<int64_t, PairFigures>> all;
+  for (const auto& [step, answers] : metrics.answers) {
+    for (const io::Json& each : answers) {
+      if (!each.is_object() || each.value("id", io::Json()) != one.id || !each.contains("pair"))
+        continue;
+      const io::Json& pair = each["pair"];
+      if (pair.is_array() && pair.size() == 3)
+        all.emplace_back(step, PairFigures{number(pair[0]), number(pair[1]), number(pair[2])});
+    }
+  }
+  const bool ended = std::isfinite(one.pair->after.chosen);
+  if (ended && !all.empty() && all.back().first == metrics.last_step()) all.pop_back();
+  io::Json rows = io::Json::array();
+  if (std::isfinite(one.pair->before.chosen)) rows.push_back(pair_row("before", one.pair->before));
+  const size_t count = std::min(all.size(), kMaxEvaluations);
+  for (size_t i = 0; i < count; ++i) {
+    const auto& [step, figures] = all[(i + 1) * all.size() / count - 1];
+    rows.push_back(pair_row("step " + std::to_string(step), figures));
+  }
+  if (ended) rows.push_back(pair_row("after", one.pair->after));
+  const bool judged = ended || count > 0;
+  const double margin = ended ? one.pair->after.margin : judged ? all.back().second.margin : 0;
+  (*json)["pair"] = {{"rejected", one.pair->rejected}, {"rows", rows}, {"judged", judged}};
+  (*json)["right"] = margin > 0;
+}
+
 /// The current answer of a row, or that of the last evaluation.
 io::Json answer_json(const ReportAnswer& one, const Metrics& metrics) {
   const bool has_image = !one.image_png.empty() || !one.note.empty();
@@ -138,6 +179,7 @@ io::Json answer_json(const ReportAnswer& one, const Metrics& metrics) {
   const io::Json& answer = json["answer"];
   json["right"] =
       answer.is_string() && trimmed(answer.get_ref<const std::string&>()) == trimmed(one.reference);
+  if (one.pair) put_pair(one, metrics, &json);
   return json;
 }
 
@@ -194,6 +236,8 @@ void add_run(const RunEnd& end, const Metrics& metrics, io::Json* data) {
   (*data)["facts"].push_back(io::Json::array({"time", time}));
   if (const std::string best = best_figure(metrics, end.figure); !best.empty())
     (*data)["facts"].push_back(io::Json::array({"best figure", best}));
+  if (of_preferences(metrics))
+    (*data)["facts"].push_back(io::Json::array({"reward accuracy", preferred_text(metrics)}));
   if (!end.answered.empty())
     (*data)["facts"].push_back(io::Json::array({"answered exactly", end.answered}));
   double slowest = kSlowestWrite;
@@ -202,6 +246,29 @@ void add_run(const RunEnd& end, const Metrics& metrics, io::Json* data) {
       if (point.y > slowest) slowest = point.y;
   }
   (*data)["slowest_s"] = slowest;
+}
+
+/// The accuracy of each step, without those at the reference, whose rewards are 0 up to rounding.
+Series known_accuracy(const Metrics& metrics) {
+  constexpr double kRounding = 1e-5;
+  const Series chosen = series_of(metrics, "rewards_chosen"),
+               rejected = series_of(metrics, "rewards_rejected");
+  Series known, all = series_of(metrics, "reward_accuracy");
+  for (size_t i = 0; i < all.size(); ++i)
+    if (std::abs(chosen[i].y) > kRounding || std::abs(rejected[i].y) > kRounding)
+      known.push_back(all[i]);
+  return known;
+}
+
+/// Curves of an objective's figures: of the steps smoothed, and of the evaluations.
+void put_preferences(const Metrics& metrics, io::Json* series) {
+  for (const std::string key : {"rewards_chosen", "rewards_rejected", "reward_margin",
+                                "reward_accuracy", "logps_chosen", "logps_rejected"}) {
+    const Series steps =
+        key == "reward_accuracy" ? known_accuracy(metrics) : series_of(metrics, key.c_str());
+    (*series)[key] = series_json(thin(smooth(steps), kMaxPoints));
+    (*series)["held-out " + key] = series_json(thin(eval_series(metrics, key), kMaxPoints));
+  }
 }
 
 io::Json page_data(const ReportInput& input, const Metrics& metrics) {
@@ -222,6 +289,7 @@ io::Json page_data(const ReportInput& input, const Metrics& metrics) {
     data["series"]["lr " + group] = series_json(thin(series, kMaxPoints));
   for (const auto& [source, series] : series_by_name(metrics, "losses"))
     data["series"]["loss of " + source] = series_json(thin(smooth(series), kMaxPoints));
+  if (of_preferences(metrics)) put_preferences(metrics, &data["series"]);
   data["layers"] = io::Json::object();
   for (const auto& [event, records] : metrics.layers) data["layers"][event] = layer_map(records);
   const int64_t last = metrics.steps.empty() ? 1 : metrics.steps.rbegin()->first;

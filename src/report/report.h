@@ -1,7 +1,9 @@
 // report.html: one file that works offline (Chart.js inlined): what the run is and a verdict,
-// answers with their images, curves of loss, learning rate, gradient norm and throughput, norms of
-// every layer over the steps as a colour map, warnings and incidents, and all other events.
+// answers or pairs with their images, curves of loss, learning rate, gradient norm and throughput,
+// norms of every layer over the steps as a colour map, warnings and incidents, and all other
+// events.
 #pragma once
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,12 +13,21 @@
 
 namespace lft::report {
 
+/// Of a pair of answers: the log-probability of each, and the reward margin.
+struct PairFigures {
+  double chosen = NAN, rejected = NAN, margin = NAN;
+};
+struct ReportPair {
+  std::string rejected;  // the other answer; that of ReportAnswer::reference is the chosen one
+  PairFigures before = {}, after = {};  // NaN: not known
+};
 struct ReportAnswer {
   std::string id, question, reference, answer;
   std::string image_png;    // raw PNG or JPEG bytes, embedded as a data URL; may be empty
   std::string before = {};  // the answer before training; empty: not known
   std::string note = {};    // about the images: that there are more, or why none is shown
   bool answered = true;     // false: `answer` is that of the last event eval_answers
+  std::optional<ReportPair> pair = {};
 };
 using ReportFacts = std::vector<std::pair<std::string, std::string>>;
 struct ReportInput {

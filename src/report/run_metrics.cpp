@@ -40,7 +40,8 @@ bool is_incident(const std::string& event) {
   return event == "step_skipped" || event == "fp32_recovery" || event == "eval_not_finite" ||
          event == "norm_warning" || event == "memory_grows" || event == "memory_spared" ||
          event == "sample_skipped" || event == "nothing_learnt" || event == "images_unseen" ||
-         event == "likelihood_displacement" || event == "accuracy_at_half";
+         event == "likelihood_displacement" || event == "accuracy_at_half" ||
+         event == "first_loss_differs";
 }
 
 class Reader {

@@ -15,6 +15,17 @@
 // before it by more than 4% of first - last, more than 1% of itself and more than 2 errors, and no
 // held-out loss is below the last one
 // learnt: otherwise
+//
+// Of a run on preference pairs, whose steps have a reward_margin:
+// unjudged: as above
+// displaced: an event likelihood_displacement
+// at_half: an event accuracy_at_half
+// diverged, nothing_learnt: as above
+// overfits: the accuracy of the last tenth of the steps is above one half by 2 errors, that of the
+// last evaluation is not; or as above, and the held-out accuracy is not above that of the
+// evaluation with the lowest loss
+// unclear: neither accuracy is above one half by 2 errors
+// learnt: otherwise
 #pragma once
 #include <cstdint>
 #include <string>
@@ -32,7 +43,8 @@ struct RunEnd {
   int64_t kept_step = -1;     // under train.keep_best, the step whose weights are the result
   std::string reason = {};    // of a failure; empty: that of the last event "stopped"
   std::string answered = {};  // how many rows were answered exactly; empty: not known
-  std::string figure = {};    // of train.keep_best's metric in an event "eval"; empty: eval_loss
+  std::string figure = {};    // in an event "eval", of which the highest is the best; empty: the
+                              // lowest eval_loss
 };
 
 struct Verdict {

@@ -13,6 +13,7 @@
 #include "src/base/text.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
+#include "src/report/figure_text.h"
 
 namespace lft::runs {
 namespace {
@@ -62,9 +63,7 @@ void put(std::vector<std::string>& lines, const std::string& label, const std::s
 
 std::string eval_text(const report::RunEval& eval) {
   std::string text = "step " + std::to_string(eval.step) + ": eval loss " + value_text(eval.loss);
-  for (const auto& [name, value] : eval.figures)
-    text += ", " + human(name) + " " + value_text(value);
-  return text;
+  return text + report::figures_text(eval.figures);
 }
 
 /// Seconds since the newest line of metrics; negative without one.

@@ -74,7 +74,20 @@ constexpr char kInfo[] = R"({
   "plain": {"file_name": "plain.json", "formatting": "sharegpt"},
   "folder": {"file_name": "parts"},
   "hub": {"hf_hub_url": "llamafactory/x"},
-  "dpo": {"file_name": "dpo.json", "ranking": true},
+  "dpo": {"file_name": "dpo.json", "ranking": true,
+          "columns": {"prompt": "instruction", "query": "input", "chosen": "good",
+                      "rejected": "poor", "images": "pics"}},
+  "talks": {"file_name": "talks.json", "ranking": true, "formatting": "sharegpt",
+            "columns": {"messages": "turns", "chosen": "chosen", "rejected": "rejected"},
+            "tags": {"role_tag": "who", "content_tag": "says", "user_tag": "u",
+                     "assistant_tag": "a"}},
+  "llava": {"file_name": "llava.json", "ranking": true, "formatting": "sharegpt"},
+  "kto": {"file_name": "kto.json", "columns": {"prompt": "q", "response": "a", "kto_tag": "good"}},
+  "rank": {"file_name": "dpo.json", "ranking": "yes"},
+  "half": {"file_name": "dpo.json", "ranking": true, "columns": {"prompt": "q", "chosen": "good"}},
+  "single": {"file_name": "dpo.json", "columns": {"prompt": "q", "rejected": "poor"}},
+  "both": {"file_name": "dpo.json", "ranking": true,
+           "columns": {"chosen": "good", "rejected": "poor", "kto_tag": "tag"}},
   "video": {"file_name": "v.json", "columns": {"prompt": "q", "videos": "videos"}},
   "part": {"file_name": "own.json", "num_samples": 5},
   "other": {"file_name": "own.json", "formatting": "weird"},
@@ -124,12 +137,54 @@ TEST_F(DatasetInfo, NamesFilesColumnsAndTags) {
   EXPECT_EQ(turn("own"), "<image>Q|not used");
 }
 
+TEST_F(DatasetInfo, ARankedSetHasPairsInItsColumnsOrMessages) {
+  dir_.write("dpo.json", R"([{"instruction":"<image>Q","input":"J","good":"A","poor":"B",)"
+                         R"("output":"not used","pics":["p/a.png"]}])");
+  dir_.write("talks.json",
+             R"([{"turns":[{"who":"u","says":"Q"}],)"
+             R"("chosen":{"who":"a","says":"A"},"rejected":{"who":"a","says":"B"}}])");
+  dir_.write("llava.json", R"([{"conversations":[{"from":"human","value":"Q"}],)"
+                           R"("chosen":{"from":"gpt","value":"A"},)"
+                           R"("rejected":{"from":"gpt","value":"B"}}])");
+  options_.pairs = true;
+  for (const auto& [name, question] : std::vector<std::array<std::string, 2>>{
+           {"dpo", "<image>Q\nJ"}, {"talks", "Q"}, {"llava", "Q"}}) {
+    const Row row = open(name)->row(0);
+    ASSERT_TRUE(row.rejected) << name;
+    for (const auto& [side, answer] : {std::pair(&row, "A"), std::pair(row.rejected.get(), "B")}) {
+      ASSERT_EQ(side->turns().size(), 1u) << name;
+      EXPECT_EQ(side->turns()[0].question, question) << name;
+      EXPECT_EQ(side->turns()[0].answer, answer) << name;
+    }
+  }
+  EXPECT_EQ(open("dpo")->row(0).rejected->images, Names{"p/a.png"});
+  dir_.write("dpo.json", R"([{"instruction":"Q","good":"A","poor":null}])");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "a pair without its rejected answer", open("dpo"));
+  dir_.write("dpo.json", R"([{"instruction":"Q","good":"A","poor":{"from":"gpt","value":"B"}}])");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "a pair in an unknown form", open("dpo"));
+  dir_.write("talks.json",
+             R"([{"chosen":{"who":"a","says":"A"},"rejected":{"who":"a","says":"B"}}])");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "a pair of messages without a prompt", open("talks"));
+  options_.pairs = false;
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "objective.name: dpo", open("llava"));
+}
+
+TEST_F(DatasetInfo, TheColumnOfKtoIsTheRowsTag) {
+  const DataFile file = data_files(dir_.file("dataset_info.json#kto")).at(0);
+  io::Json row = {{"q", "Q"}, {"a", "A"}, {"good", false}};
+  rename_columns(row, file.columns);
+  EXPECT_EQ(row, (io::Json{{"question", "Q"}, {"answer", "A"}, {"kto_tag", false}}));
+}
+
 TEST_F(DatasetInfo, WhatIsNotReadIsRefusedByName) {
   for (const auto& [name, piece] :
        std::vector<std::array<std::string, 2>>{{"", "dataset_info.json#alpaca"},
                                                {"alpacca", "write "},
                                                {"hub", "lft does not download"},
-                                               {"dpo", "a data set of preferences"},
+                                               {"rank", "neither true nor false"},
+                                               {"half", "without a column of one of its answers"},
+                                               {"single", "a data set of single answers"},
+                                               {"both", "\"kto_tag\""},
                                                {"video", "a column that lft does not support"},
                                                {"part", "num_samples"},
                                                {"other", "alpaca, sharegpt or openai"},

@@ -22,10 +22,17 @@ def lft(*arguments):
     return done.stdout
 
 
-def train(out, *sets):
+def train(out, *sets, recipe="quickstart"):
     options = [part for item in (f"output_dir={out}", *sets) for part in ("--set", item)]
-    lft("train", "recipes/quickstart.yaml", *options)
+    lft("train", f"recipes/{recipe}.yaml", *options)
     return out
+
+
+def held_out_accuracy(adapter):
+    options = ("--data", DATA / "held_out.json", "--image-root", DATA / "images")
+    model = ROOT / "recipes/quickstart/model"
+    done = lft("eval", "--model", model, "--adapter", adapter, *options)
+    return json.loads(done.splitlines()[-1])["exact_match"]
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +102,16 @@ def test_every_step_has_a_line_and_the_run_its_files(run):
         "adapter/adapter_model.safetensors",
     ):
         assert (run / name).exists(), name
+
+
+def test_dpo_after_a_short_run_raises_the_accuracy_on_held_out_digits(tmp_path):
+    names = {row["image"] for row in json.loads((DATA / "pairs.json").read_text())}
+    assert not names & {row["image"] for row in json.loads((DATA / "held_out.json").read_text())}
+    short = train(tmp_path / "short", "train.max_steps=60", "data.eval=''")
+    start = short / "adapter"
+    dpo = train(tmp_path / "dpo", f"lora.init_from={start}", recipe="quickstart-dpo")
+    before, after = held_out_accuracy(start), held_out_accuracy(dpo / "adapter")
+    assert after >= before + 0.05, (before, after)
 
 
 def test_same_seed_same_bytes_whatever_the_workers(tmp_path):

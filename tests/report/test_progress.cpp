@@ -68,6 +68,21 @@ TEST(Progress, BarFillsAndFitsEveryWidth) {
   EXPECT_EQ(progress_bar(none, 200).substr(0, 3), "[..");
 }
 
+TEST(Progress, OfPairsTheAccuracyIsShownOnceTheRewardsDiffer) {
+  ProgressState pairs = state();
+  pairs.metrics.figures = {{"rewards_chosen", 0.1},
+                           {"rewards_rejected", -0.2},
+                           {"reward_accuracy", 0.75},
+                           {"reward_margin", 0.3},
+                           {"logps_chosen", -5.0}};
+  EXPECT_EQ(progress_bar(pairs, 80),
+            "[......] step 10/400 loss 1.2345 accuracy 0.75 margin 0.3 eval 1.1034 0:07<0:12");
+  EXPECT_NE(progress_line(pairs).find("loss 1.2345  accuracy 0.75  margin 0.3  eval 1.1034"),
+            std::string::npos);
+  for (auto& [name, value] : pairs.metrics.figures) value = name == "reward_accuracy" ? 1 : 1e-9;
+  EXPECT_EQ(progress_line(pairs).find("accuracy"), std::string::npos);
+}
+
 /// One-second steps, and the end times of those with a line.
 std::vector<int64_t> told_steps(int64_t steps, int64_t plain_every) {
   const std::string text = through_pipe([&] {

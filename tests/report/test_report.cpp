@@ -368,6 +368,62 @@ TEST(Report, WarningsAndIncidentsAreAlarmsAndOnlyIncidentsMarkTheCurves) {
   EXPECT_EQ(data["alarms"], Json::array({7}));
 }
 
+/// A pair has log-probabilities and margins before, at evaluations and after, as curves and rows.
+TEST(Report, PairsHaveBothAnswersAndTheirMargins) {
+  const test::Scratch scratch;
+  ReportInput input;
+  input.metrics_text =
+      R"({"step":1,"loss":0.69,"reward_accuracy":1,"reward_margin":0,"rewards_chosen":0,)"
+      R"("rewards_rejected":0,"logps_chosen":-5,"logps_rejected":-6})"
+      "\n"
+      R"({"event":"eval","step":1,"eval_loss":0.6,"samples":4,"reward_accuracy":0.75,)"
+      R"("reward_margin":0.1})"
+      "\n"
+      R"({"event":"eval_answers","step":1,"answers":[{"id":"a","answer":"so",)"
+      R"("pair":[-5,-6.5,0.05]}]})"
+      "\n"
+      R"({"step":2,"loss":0.6,"reward_accuracy":1,"reward_margin":0.2,"rewards_chosen":0.1,)"
+      R"("rewards_rejected":-0.1,"logps_chosen":-4,"logps_rejected":-7})"
+      "\n"
+      R"({"event":"eval_answers","step":2,"answers":[{"id":"a","answer":"so",)"
+      R"("pair":[-4,-7,-0.2]}]})"
+      "\n";
+  input.end = RunEnd{.total_steps = 2, .figure = "reward_accuracy"};
+  input.answers = {
+      {.id = "a", .question = "Q", .reference = "yes", .answer = "so", .image_png = {}}};
+  ReportPair& pair = input.answers[0].pair.emplace();
+  pair.rejected = "</script>no";
+  pair.before = {.chosen = -5, .rejected = -6};
+  const char* keep = std::getenv("LFT_SAMPLE_REPORT");
+  const std::string path = keep != nullptr ? keep : scratch.path("r.html");
+  const auto shown = [&] {
+    write_report(path, input);
+    return data_of(read_file(path));
+  };
+  input.answers[0].answered = false;
+  const Json running = shown()["answers"][0];
+  const Json before = {"before", -5.0, -6.0, nullptr}, first = {"step 1", -5.0, -6.5, 0.05};
+  EXPECT_EQ(running["pair"]["rejected"], "</script>no");
+  EXPECT_EQ(running["pair"]["rows"], (Json{before, first, {"step 2", -4.0, -7.0, -0.2}}));
+  EXPECT_EQ(running["right"], false);
+  input.answers[0].answered = true;
+  pair.after = {.chosen = -3, .rejected = -7, .margin = 0.4};
+  const Json page = shown();
+  EXPECT_EQ(page["answers"][0]["pair"]["rows"], (Json{before, first, {"after", -3.0, -7.0, 0.4}}))
+      << "the last step is shown once";
+  EXPECT_EQ(page["answers"][0]["right"], true);
+  EXPECT_EQ(page["series"]["reward_margin"].size(), 2u);
+  EXPECT_EQ(page["series"]["reward_accuracy"].size(), 1u) << "step 1 is at the reference";
+  EXPECT_EQ(page["series"]["held-out reward_accuracy"], (Json{{1.0, 0.75}}));
+  const auto fact = [&](const std::string& name) {
+    for (const Json& each : page["facts"])
+      if (each[0] == name) return each[1].get<std::string>();
+    return std::string();
+  };
+  EXPECT_EQ(fact("best figure"), "reward accuracy 0.75 (step 1)");
+  EXPECT_EQ(fact("reward accuracy"), "75% of 4 held-out pairs, margin 0.1");
+}
+
 /// During the run a row has the answers of the evaluations so far.
 TEST(Report, ARowThatIsNotYetAnsweredHasTheAnswerOfTheLastEvaluation) {
   const test::Scratch scratch;

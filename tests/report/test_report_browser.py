@@ -38,16 +38,19 @@ def chromium(profile, page, *options):
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    path = tmp_path_factory.mktemp("report") / "report.html"
-    program = BUILD / "tests" / "test_report"
+def sample(folder, test):
+    path = folder / "report.html"
     subprocess.run(
-        [program, "--gtest_filter=Report.PageStandsAlone"],
+        [BUILD / "tests" / "test_report", f"--gtest_filter=Report.{test}"],
         env={**os.environ, "LFT_SAMPLE_REPORT": str(path)},
         check=True,
     )
     return path
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    return sample(tmp_path_factory.mktemp("report"), "PageStandsAlone")
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +107,28 @@ def test_events_and_answers_are_listed(opened):
     assert "Next: lower optim.lr" in body and "<p>non-finite loss in bf16</p>" in body
     assert body.count("✓ match") == 5 and body.count("✗ differs") == 2
     assert body.count("<img") == 6
+
+
+def test_pairs_show_both_answers_with_their_margins_and_curves(tmp_path):
+    path = sample(tmp_path, "PairsHaveBothAnswersAndTheirMargins")
+    shown = chromium(tmp_path / "profile", path, "--dump-dom")
+    body = body_of(shown.stdout)
+    assert "Uncaught" not in shown.stderr
+    assert "<h2>Pairs<small>the margin is above 0 in 1 of the 1 shown</small>" in body
+    assert "✓ margin above 0" in body and "&lt;/script&gt;no" in body
+    rows = body.split('class="pair"')[1].split("</table>")[0]
+    cells = re.findall("<td>(.*?)</td>", rows)
+    assert cells[:4] == ["before", "-5", "-6", "–"]
+    assert cells[-4:] == ["after", "-3", "-7", "0.4"]
+    for chart in ["margin", "accuracy", "rewards", "logps"]:
+        assert f'id="chart-{chart}"' in body
+    narrow = path.read_text().replace(
+        "</body>",
+        "<script>document.title = document.documentElement.scrollWidth</script></body>",
+    )
+    path.write_text(narrow)
+    dom = chromium(tmp_path / "profile", path, "--window-size=500,900", "--dump-dom").stdout
+    assert int(re.search(r"<title>(\d+)</title>", dom)[1]) <= 500
 
 
 def test_a_page_of_a_run_in_progress_reloads_and_says_since_when_it_is_old(page, tmp_path):

@@ -117,6 +117,76 @@ TEST(Verdict, NothingLearntOrNoClearProgress) {
   EXPECT_EQ(judge(steps(60, noisy) + evals({{10, 2.0}, {60, 1.7}})).kind, "learnt");
 }
 
+/// Steps of a run on pairs, whose accuracy has 0.1 of scatter.
+std::string pair_steps(int count, const Curve& loss, const Curve& accuracy, const Curve& margin) {
+  std::string text;
+  for (int step = 1; step <= count; ++step)
+    text += Json({{"step", step},
+                  {"loss", loss(step)},
+                  {"reward_accuracy", accuracy(step) + (step % 2 == 0 ? 0.1 : -0.1)},
+                  {"reward_margin", margin(step)},
+                  {"rewards_chosen", -margin(step)},
+                  {"rewards_rejected", -2 * margin(step)}})
+                .dump() +
+            "\n";
+  return text;
+}
+std::string pair_eval(int step, double loss, double accuracy) {
+  return event("eval", step,
+               {{"eval_loss", loss},
+                {"samples", 400},
+                {"reward_accuracy", accuracy},
+                {"reward_margin", 0.25}});
+}
+
+TEST(Verdict, OfPairsByAccuracyAndMargin) {
+  const Curve falls = [](int step) { return 0.69 - 0.003 * step; },
+              learns = [](int step) { return 0.5 + 0.002 * step; },
+              guesses = [](int) { return 0.5; }, grows = [](int step) { return 0.005 * step; };
+  const std::string run = pair_steps(100, falls, learns, grows);
+  EXPECT_EQ(judge(run).kind, "learnt") << "a loss that still falls is none of a token";
+  // Accuracy and margin of the last ten steps: 0.5 + 0.002 x 95.5 and 0.005 x 95.5.
+  EXPECT_EQ(
+      judge(run).sentence,
+      "Learnt: the chosen answer has the higher reward in 69.1% of the training pairs, the reward "
+      "margin is 0.477.");
+  EXPECT_EQ(
+      judge(run + pair_eval(100, 0.5, 0.71)).sentence,
+      "Learnt: the chosen answer has the higher reward in 71% of the held-out pairs (69.1% in "
+      "training), the reward margin is 0.25.");
+  EXPECT_EQ(judge(run + event("images", 100, {{"own_loss", 2.0}, {"grey_loss", 2.0}})).kind,
+            "learnt");
+  const Verdict displaced = judge(run + event("likelihood_displacement", 100, Json::object()));
+  EXPECT_EQ(displaced.kind, "displaced");
+  EXPECT_TRUE(displaced.sentence.starts_with(
+      "Both answers become less likely (likelihood displacement): the chosen reward went from "
+      "-0.0275 to -0.477, the rejected one went from -0.055 to -0.955;"))
+      << displaced.sentence;
+  EXPECT_EQ(judge(run + event("accuracy_at_half", 100, Json::object())).kind, "at_half");
+  // 0.5 / sqrt(400) is 0.025: 0.54 is within two errors of a guess, 0.56 is not.
+  EXPECT_EQ(judge(run + pair_eval(100, 0.5, 0.54)).kind, "overfits");
+  EXPECT_EQ(judge(run + pair_eval(100, 0.5, 0.56)).kind, "learnt");
+  EXPECT_EQ(judge(run + pair_eval(50, 0.5, 0.72) + pair_eval(100, 0.6, 0.7)).kind, "overfits");
+  EXPECT_EQ(judge(run + pair_eval(50, 0.5, 0.7) + pair_eval(100, 0.6, 0.72)).kind, "learnt")
+      << "a loss that rises with its accuracy";
+  const std::string guess = pair_steps(100, falls, guesses, grows);
+  EXPECT_EQ(judge(guess).kind, "unclear");
+  EXPECT_EQ(judge(guess + pair_eval(100, 0.5, 0.6)).kind, "learnt");
+  EXPECT_EQ(judge(pair_steps(
+                      100, [](int) { return 0.69; }, learns, grows))
+                .kind,
+            "nothing_learnt");
+  EXPECT_EQ(judge(pair_steps(
+                      100, [](int step) { return 0.69 + 0.01 * step; }, learns, grows))
+                .kind,
+            "diverged");
+  EXPECT_EQ(judge(pair_steps(9, falls, learns, grows)).kind, "unjudged");
+  EXPECT_EQ(
+      judge(run, {.state = RunState::kRunning, .total_steps = 200}).sentence,
+      "In progress, after step 100 of 200: the chosen answer has the higher reward in 69.1% of the "
+      "training pairs, the reward margin is 0.477 so far.");
+}
+
 TEST(Verdict, DivergedKnownAndTooShort) {
   const Verdict diverged = judge(steps(100, [](int step) { return 1 + 0.05 * step; }));
   EXPECT_EQ(diverged.kind, "diverged");

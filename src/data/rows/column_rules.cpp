@@ -44,22 +44,25 @@ std::vector<std::string> rename(Value& row, const ColumnRules& rules) {
   return replaced;
 }
 
-/// Renames the keys and roles of messages to OpenAI's.
+/// Renames the keys and the role of a message to OpenAI's.
 template <class Value>
-void rename_messages(Value& list, const std::map<std::string, std::string>& tags) {
-  if (!list.is_array()) return;
+void rename_message(Value& message, const std::map<std::string, std::string>& tags) {
   const std::string role_key = tags.at("role_tag"), text_key = tags.at("content_tag");
-  for (Value& message : list) {
-    if (!message.is_object() || !message.contains(role_key) || !message.contains(text_key))
-      continue;
-    Value role = message[role_key], text = message[text_key];
-    for (const char* name : {"user", "assistant", "system"})
-      if (role == tags.at(std::string(name) + "_tag")) role = name;
-    message.erase(role_key);
-    message.erase(text_key);
-    message["role"] = std::move(role);
-    message["content"] = std::move(text);
-  }
+  if (!message.is_object() || !message.contains(role_key) || !message.contains(text_key)) return;
+  Value role = message[role_key], text = message[text_key];
+  for (const char* name : {"user", "assistant", "system"})
+    if (role == tags.at(std::string(name) + "_tag")) role = name;
+  message.erase(role_key);
+  message.erase(text_key);
+  message["role"] = std::move(role);
+  message["content"] = std::move(text);
+}
+
+/// Of a list of messages, or of one message.
+template <class Value>
+void rename_messages(Value& messages, const std::map<std::string, std::string>& tags) {
+  if (!messages.is_array()) return rename_message(messages, tags);
+  for (Value& message : messages) rename_message(message, tags);
 }
 
 template <class Value>
@@ -67,8 +70,8 @@ std::vector<std::string> rename_all(Value& row, const ColumnRules& rules) {
   if (!row.is_object()) return {};
   std::vector<std::string> replaced;
   if (!rules.names.empty()) replaced = rename(row, rules);
-  for (const char* list : {kMessages, kConversations})
-    if (!rules.tags.empty() && row.contains(list)) rename_messages(row[list], rules.tags);
+  for (const char* key : {kMessages, kConversations, "chosen", "rejected"})
+    if (!rules.tags.empty() && row.contains(key)) rename_messages(row[key], rules.tags);
   return replaced;
 }
 

@@ -46,8 +46,15 @@ bool begins_with(const io::Json& messages, const io::Json& prompt) {
   return true;
 }
 
-/// A side as texts: TRL's prompt may be repeated in front of the answer.
+/// A side as texts: TRL's prompt may be repeated in front of the answer. LLaMA-Factory's question
+/// is in columns.
 io::Json text_side(const io::Json& rest, const std::string& answer, const std::string& where) {
+  for (const char* question : {"question", "instruction"}) {
+    if (!says(rest, question) || rest.contains(kPromptKey)) continue;
+    io::Json side = rest;
+    side["answer"] = answer;
+    return side;
+  }
   if (!rest.contains(kPromptKey) || !rest[kPromptKey].is_string())
     refuse(ErrorKind::kInput, "a pair of texts without a prompt", where,
            rest.contains(kPromptKey) ? describe(rest[kPromptKey]) : "no \"prompt\"",

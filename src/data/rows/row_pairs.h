@@ -1,7 +1,8 @@
 // Rows of preference pairs: one prompt and two answers, in the forms of TRL ("prompt", "chosen",
 // "rejected": texts or messages), LLaMA-Factory ("conversations" or "messages", and "chosen",
-// "rejected": one message each) and ms-swift ("messages" with the chosen answer, and
-// "rejected_response" or "rejected_messages", "rejected_images").
+// "rejected": one message each; or "instruction" or "question", and two texts) and ms-swift
+// ("messages" with the chosen answer, and "rejected_response" or "rejected_messages",
+// "rejected_images").
 #pragma once
 #include <optional>
 #include <string>

@@ -53,16 +53,39 @@ void check_set(const io::Json& set, const std::string& where) {
                  "lft does not download: fetch it with `hf download NAME --repo-type dataset "
                  "--local-dir DIR` and name its files");
   }
-  if (set.value("ranking", false))
-    refuse_set(
-        where, "a data set of preferences", "\"ranking\": true",
-        "name its file in data.train, with its pairs in \"chosen\" and \"rejected\", and set "
-        "objective.name: dpo");
+  if (set.contains("ranking") && !set["ranking"].is_boolean())
+    refuse_set(where, "a \"ranking\" that is neither true nor false",
+               io::describe_json(set["ranking"]), "write true for rows of pairs");
   for (const char* key : {"num_samples", "subset", "split", "folder"}) {
     if (!set.contains(key) || set[key].is_null() || set[key] == "train") continue;
     refuse_set(where, "a key with a meaning that lft does not support",
                quote_text(key) + ": " + io::describe_json(set[key]),
                "take it out; in data.train a \"weight\" below 1 takes a part of the rows");
+  }
+}
+
+/// The columns of preferences: of the two answers of a pair, and of whether an answer is a good
+/// one.
+constexpr const char *kChosen = "chosen", *kRejected = "rejected", *kKtoTag = "kto_tag";
+
+/// Pairs need both answers, and only sets of pairs have them.
+void check_preferences(const io::Json& set, const io::Json& columns, const std::string& where) {
+  const auto named = [&](const char* column) {
+    return columns.contains(column) && !columns[column].is_null();
+  };
+  const bool pairs = set.value("ranking", false);
+  if (pairs && named(kKtoTag))
+    refuse_set(where, "a data set of pairs and of single answers at once",
+               "\"ranking\": true and \"kto_tag\"", "take one of the two out");
+  for (const char* column : {kChosen, kRejected}) {
+    if (pairs == named(column) || columns.empty()) continue;
+    refuse_set(where,
+               pairs ? "a data set of pairs without a column of one of its answers"
+                     : "a column of pairs in a data set of single answers",
+               pairs ? "no " + quote_text(column) + " in \"columns\""
+                     : quote_text(column) + ": " + io::describe_json(columns[column]),
+               pairs ? "name the column of each answer, in \"chosen\" and \"rejected\""
+                     : "write \"ranking\": true, or take it out of \"columns\"");
   }
 }
 
@@ -73,11 +96,11 @@ struct InfoColumn {
 constexpr InfoColumn kAlpaca[] = {
     {"prompt", "question"}, {"query", "input"},   {"response", "answer"}, {"history", "history"},
     {"system", "system"},   {"images", "images"}, {"tools", "tools"},     {"videos", ""},
-    {"audios", ""},         {"chosen", ""},       {"rejected", ""},       {"kto_tag", ""}};
+    {"audios", ""},         {kChosen, kChosen},   {kRejected, kRejected}, {kKtoTag, kKtoTag}};
 constexpr InfoColumn kShareGpt[] = {
-    {"messages", "messages"}, {"system", "system"}, {"images", "images"},
-    {"tools", "tools"},       {"videos", ""},       {"audios", ""},
-    {"chosen", ""},           {"rejected", ""},     {"kto_tag", ""}};
+    {"messages", "messages"}, {"system", "system"},   {"images", "images"},
+    {"tools", "tools"},       {"videos", ""},         {"audios", ""},
+    {kChosen, kChosen},       {kRejected, kRejected}, {kKtoTag, kKtoTag}};
 
 /// As LLaMA-Factory, a column that "columns" leaves out is not used.
 template <size_t N>
@@ -125,6 +148,7 @@ ColumnRules columns_of(const io::Json& set, const std::string& where) {
   if (formatting != "alpaca" && formatting != "sharegpt" && formatting != "openai")
     refuse(ErrorKind::kInput, "a formatting that lft does not support", where,
            quote_text(formatting, 60), "alpaca, sharegpt or openai");
+  check_preferences(set, columns, where);
   if (formatting == "alpaca") {
     if (!columns.empty()) read_columns_of(columns, kAlpaca, where, rules);
     return rules;

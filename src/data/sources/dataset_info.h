@@ -16,7 +16,7 @@ std::optional<InfoPath> info_path(const std::string& path);
 
 /// The file or folder of the set, next to dataset_info.json, with its columns. kInput for an
 /// unknown name, for several sets without a name, and for a set that lft does not read: of the hub,
-/// of pairs for a preference, with videos.
+/// with videos. With "ranking": true its rows are pairs, with a column kto_tag the rows have it.
 DataFile info_set(const InfoPath& path);
 
 /// The names of the sets in the dataset_info.json of a folder; empty if it has none.

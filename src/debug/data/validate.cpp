@@ -295,6 +295,7 @@ DataReport validate_data(const recipe::Recipe& recipe, int64_t workers) {
   DataReport report;
   report.max_tokens = options.max_tokens;
   report.eos = options.eos;
+  report.pairs = options.pairs;
   report.workers =
       workers > 0 ? workers : std::max<int64_t>(std::thread::hardware_concurrency(), 1);
   const std::vector<RowSource> sources = open_sources(recipe, options, report);

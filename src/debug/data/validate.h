@@ -80,6 +80,7 @@ struct DataReport {
   std::map<DataFault, std::vector<DataProblem>> first;  // by row, data.train before data.eval
   int64_t max_tokens = 0;
   std::string eos;
+  bool pairs = false;                    // each row is a pair of answers
   int64_t image_files = 0, decoded = 0;  // different names, and those that were decoded
   double seconds = 0;                    // of decoding and reading them
   int64_t workers = 0;

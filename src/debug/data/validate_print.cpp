@@ -69,17 +69,19 @@ std::string place(const std::string& where, const std::string& id) {
 }
 
 std::string figures_text(const DataFigures& f, const DataReport& report) {
+  const std::string row = report.pairs ? "pair" : "row";
   std::string text =
-      f.key + "  " + escape_text(f.path, 400) + ": " + count_of(f.rows, "row") +
+      f.key + "  " + escape_text(f.path, 400) + ": " + count_of(f.rows, row) +
       (f.malformed > 0 ? ", " + std::to_string(f.malformed) + " of them malformed" : "") + "\n";
   const auto line = [&](const std::string& label, const std::string& rest) {
     text +=
         "  " + label + std::string(label.size() < 11 ? 11 - label.size() : 1, ' ') + rest + "\n";
   };
-  line("tokens", std::to_string(f.tokens) + " in all; a row has " + std::to_string(f.lengths[0]) +
-                     " to " + std::to_string(f.longest) + ", p50 " + std::to_string(f.lengths[1]) +
-                     ", p90 " + std::to_string(f.lengths[2]) + ", p95 " +
-                     std::to_string(f.lengths[3]) + ", p99 " + std::to_string(f.lengths[4]));
+  line("tokens", std::to_string(f.tokens) + " in all; a " + row + " has " +
+                     std::to_string(f.lengths[0]) + " to " + std::to_string(f.longest) + ", p50 " +
+                     std::to_string(f.lengths[1]) + ", p90 " + std::to_string(f.lengths[2]) +
+                     ", p95 " + std::to_string(f.lengths[3]) + ", p99 " +
+                     std::to_string(f.lengths[4]));
   if (f.longest > 0)
     line("longest", std::to_string(f.longest) + " tokens: " + place(f.longest_where, f.longest_id));
   line("labels",
@@ -96,7 +98,7 @@ std::string figures_text(const DataFigures& f, const DataReport& report) {
     line("labelled", count_of(f.desirable, "row") + " desirable, " + std::to_string(f.undesirable) +
                          " undesirable");
   line("truncated",
-       count_of(f.truncated, "row") + " by data.max_tokens = " + std::to_string(report.max_tokens) +
+       count_of(f.truncated, row) + " by data.max_tokens = " + std::to_string(report.max_tokens) +
            (f.truncated == 0 ? ""
                              : "; " + std::to_string(f.labels_lost) + " supervised tokens lost (" +
                                    percent(f.labels_lost, f.supervised + f.labels_lost) + "%), " +

@@ -30,11 +30,33 @@ function tick(value) {
   return size >= 1e4 ? value / 1e3 + 'k' : String(Number(value.toPrecision(6)));
 }
 
+// Two lines of an objective of preferences, each with the dots of the evaluations.
+function preference(id, title, lines, zero) {
+  const has = (key) => (data.series[key] || []).length > 0;
+  const evaluated = lines.some(({key}) => has('held-out ' + key));
+  const series = lines.flatMap(({key, name, color}) => [
+    {key, name, color, width: 2},
+    {key: 'held-out ' + key, color, width: 0, points: true}]);
+  return {id, title, zero, optional: true, unit: evaluated ? 'dots: held-out' : '',
+    series: has(lines[0].key) ? series : []};
+}
+
+function sides(key) {
+  return [{key: key + '_chosen', name: 'chosen', color: '--loss'},
+    {key: key + '_rejected', name: 'rejected', color: '--eval'}];
+}
+
 const kCharts = [
   {id: 'loss', title: 'Loss', series: [
     {key: 'loss', name: 'step', color: '--faint', width: 1.2},
     {key: 'loss_smooth', name: 'smoothed', color: '--loss', width: 2},
     {key: 'eval_loss', name: 'held-out', color: '--eval', width: 2, points: true}]},
+  preference('margin', 'Reward margin',
+    [{key: 'reward_margin', name: 'smoothed', color: '--lr'}], true),
+  preference('accuracy', 'Reward accuracy',
+    [{key: 'reward_accuracy', name: 'smoothed', color: '--norm'}]),
+  preference('rewards', 'Rewards', sides('rewards')),
+  preference('logps', 'Log-probability of an answer', sides('logps')),
   {id: 'lr', title: 'Learning rate', series: [
     {key: 'lr', name: 'base group', color: '--lr', width: 2}].concat(
     Object.keys(data.series).filter((key) => key.startsWith('lr ')).map((key, i) => (
@@ -82,8 +104,8 @@ function points(key, log) {
 function dataset(one, log) {
   const line = points(one.key, log);
   return {
-    label: one.name, data: line, borderColor: css(one.color), backgroundColor: css(one.color),
-    borderWidth: one.width,
+    label: one.name || 'held-out', data: line, borderColor: css(one.color),
+    backgroundColor: css(one.color), borderWidth: one.width, showLine: one.width > 0,
     pointRadius: one.points || line.length === 1 ? 3.5 : 0, pointHitRadius: 6, tension: 0, clip: 6,
   };
 }
@@ -136,8 +158,9 @@ function draw() {
       element(plot, 'div', 'no step recorded', 'none');
       return null;
     }
-    for (const one of shown)
+    for (const one of shown.filter(({name}) => name))
       element(caption, 'span', one.name, 'key').style.setProperty('--c', css(one.color));
+    if (chart.unit) element(caption, 'span', chart.unit, 'unit');
     const canvas = element(plot, 'canvas');
     canvas.id = 'chart-' + chart.id;
     canvas.setAttribute('role', 'img');

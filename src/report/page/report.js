@@ -63,33 +63,61 @@ function fillEvents() {
 // The last answer: the finished run's, or that of the last evaluation.
 function fillAnswer(list, one) {
   const waits = one.answer === null;
-  element(list, 'dt', 'expected');
+  const said = (answer) => (answer === '' ? '(nothing)' : answer);
+  element(list, 'dt', one.pair ? 'chosen' : 'expected');
   element(list, 'dd', one.reference);
+  if (one.pair) {
+    element(list, 'dt', 'rejected');
+    element(list, 'dd', one.pair.rejected);
+  }
   if (one.before !== '') {
-    element(list, 'dt', 'before');
+    element(list, 'dt', one.pair ? 'model before' : 'before');
     element(list, 'dd', one.before, 'before');
   }
-  for (const [step, answer] of one.evaluations) {
+  for (const [step, answer] of one.pair ? [] : one.evaluations) {
     element(list, 'dt', 'step ' + step);
-    element(list, 'dd', answer === '' ? '(nothing)' : answer, 'before');
+    element(list, 'dd', said(answer), 'before');
   }
-  element(list, 'dt', one.answered_at ? 'step ' + one.answered_at : 'after');
-  element(list, 'dd', waits ? 'not answered yet' : one.answer === '' ? '(nothing)' : one.answer,
-    waits ? 'before' : 'got');
+  if (one.pair && waits) return;
+  const time = one.answered_at ? 'step ' + one.answered_at : 'after';
+  element(list, 'dt', one.pair ? 'model ' + (one.answered_at ? 'at ' : '') + time : time);
+  element(list, 'dd', waits ? 'not answered yet' : said(one.answer),
+    waits || one.pair ? 'before' : 'got');
 }
+
+// The log-probabilities of the two answers of a pair, and the margin of their rewards.
+function fillPair(card, pair) {
+  const table = element(element(card, 'div', undefined, 'pair'), 'table');
+  const head = element(element(table, 'thead'), 'tr'), body = element(table, 'tbody');
+  for (const name of ['log p', 'chosen', 'rejected', 'margin']) element(head, 'th', name);
+  for (const [time, ...figures] of pair.rows) {
+    const row = element(body, 'tr');
+    element(row, 'td', time);
+    for (const figure of figures)
+      element(row, 'td', figure === null ? '–' : String(Number(figure.toPrecision(3))));
+  }
+}
+
+const kOfAnswers = {title: 'Answers', right: '✓ match', wrong: '✗ differs',
+  count: (right, all) => right + ' of the ' + all + ' shown match exactly'};
+const kOfPairs = {title: 'Pairs', right: '✓ margin above 0', wrong: '✗ margin below 0',
+  count: (right, all) => (
+    'the margin is above 0 in ' + right + ' of the ' + all + ' shown')};
 
 function fillAnswers() {
   const section = document.getElementById('answers');
   section.hidden = data.answers.length === 0;
+  const judged = (one) => (one.pair ? one.pair.judged : one.answer !== null);
+  const words = data.answers.some((one) => one.pair) ? kOfPairs : kOfAnswers;
+  section.querySelector('h2').firstChild.data = words.title;
   const right = data.answers.filter((one) => one.right).length;
-  const waits = data.answers.every((one) => one.answer === null);
   section.querySelector('small').textContent =
-    (data.answers_of ? data.answers_of + ': ' : '') + (waits ? 'before training' :
-      right + ' of the ' + data.answers.length + ' shown match exactly');
+    (data.answers_of ? data.answers_of + ': ' : '') + (!data.answers.some(judged) ?
+      'before training' : words.count(right, data.answers.length));
   const list = section.querySelector('.answers');
   for (const one of data.answers) {
     const card = element(list, 'article', undefined, 'card answer ' +
-      (one.answer === null ? '' : one.right ? 'right' : 'wrong') + (one.image ? '' : ' text'));
+      (!judged(one) ? '' : one.right ? 'right' : 'wrong') + (one.image ? '' : ' text'));
     if (one.image) {
       const image = showImage(card, one.image, 'image of ' + one.id);
       image.onclick = () => card.classList.toggle('zoomed');
@@ -97,17 +125,18 @@ function fillAnswers() {
     const side = element(card, 'div');
     const head = element(side, 'header');
     element(head, 'span', one.id);
-    if (one.answer !== null) element(head, 'span', one.right ? '✓ match' : '✗ differs', 'badge');
+    if (judged(one)) element(head, 'span', one.right ? words.right : words.wrong, 'badge');
     element(side, 'p', one.question);
     fillAnswer(element(side, 'dl'), one);
     if (one.note) element(side, 'p', one.note, 'note');
+    if (one.pair) fillPair(card, one.pair);
   }
 }
 
 // The head of a run's page. A page that was written during the run reloads itself, and says since
 // when nothing was written: the process may have been killed.
 const kGood = ['learnt', 'still_falling', 'known'];
-const kPoor = ['failed', 'diverged', 'nothing_learnt', 'ignores_images'];
+const kPoor = ['failed', 'diverged', 'nothing_learnt', 'ignores_images', 'at_half'];
 
 function fillState() {
   if (!data.state) return;

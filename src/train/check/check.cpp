@@ -15,6 +15,7 @@
 #include "src/train/memory/memory_plan.h"
 #include "src/train/memory/out_of_memory.h"
 #include "src/train/run/estimate.h"
+#include "src/train/run/pairs_first_loss.h"
 #include "src/train/run/run.h"
 #include "src/train/weights/odd_weights.h"
 
@@ -59,6 +60,7 @@ int check_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory) {
   if (const int signal = requested_signal(); signal != 0) return stop_exit_code(signal);
   print(trainability_table(proof));
   print({describe_model_start(*run, proof)});
+  if (const std::string line = describe_pairs_start(*run); !line.empty()) print({line});
   print({"memory     " + format_bytes(peak.growth()) +
          " were taken by the model and the proof's micro-batch"});
   if (const std::string line = estimate_line(*run, proof); !line.empty()) print({line});

@@ -13,6 +13,7 @@
 #include "src/base/text.h"
 #include "src/io/decode/image_decode.h"
 #include "src/io/files.h"
+#include "src/recipe/pair_words.h"
 #include "src/train/optim/schedule.h"
 
 namespace lft::train {
@@ -22,8 +23,8 @@ namespace {
 // each.
 constexpr double kFewFullSteps = 8;
 
-std::string share_text(int64_t count, int64_t size) {
-  return std::to_string(count) + " of " + std::to_string(size) + " samples";
+std::string share_text(const RunInputs& inputs, int64_t count, int64_t size) {
+  return std::to_string(count) + " of " + recipe::samples_text(inputs.recipe, size);
 }
 
 /// For example "rows.json[3] (id "b3"): cannot open a file (No such file or directory)".
@@ -44,7 +45,7 @@ void check_count(const data::EncodeOptions& encode, int64_t bad, const std::stri
 void check_bad(const RunInputs& inputs, int64_t looked_at, const std::string& field,
                const data::BadSamples& bad, std::vector<std::string>& lines) {
   if (bad.count == 0) return;
-  const std::string count = share_text(bad.count, looked_at);
+  const std::string count = share_text(inputs, bad.count, looked_at);
   if (!inputs.data.encode.skip_bad) {
     ErrorInfo info = bad.error->info();
     if (bad.count > 1)
@@ -142,7 +143,7 @@ void check_images_of(const RunInputs& inputs, const data::Dataset& dataset,
   const int64_t looked_at = ImageLook(inputs, dataset, seconds).look(inputs.data.workers, bad);
   check_bad(inputs, looked_at, field, bad, lines);
   if (looked_at < dataset.size()) {
-    lines.push_back(field + ": the images of " + share_text(looked_at, dataset.size()) +
+    lines.push_back(field + ": the images of " + share_text(inputs, looked_at, dataset.size()) +
                     " were decoded; lft validate decodes all of them");
   }
 }
@@ -187,14 +188,14 @@ void count_supervision(const RunInputs& inputs, const std::vector<data::SampleLe
     return each.tokens > 0 && each.supervised == 0;
   });
   if (unlabelled > 0) {
-    lines.push_back(field + ": " + share_text(unlabelled, std::ssize(lengths)) +
+    lines.push_back(field + ": " + share_text(inputs, unlabelled, std::ssize(lengths)) +
                     " have no supervised token: " + none);
   }
   const auto cut =
       std::ranges::count_if(lengths, [](const data::SampleLength& each) { return each.cut > 0; });
   if (cut > 0) {
     lines.push_back(
-        field + ": " + share_text(cut, std::ssize(lengths)) +
+        field + ": " + share_text(inputs, cut, std::ssize(lengths)) +
         " lose supervised tokens to data.max_tokens = " + std::to_string(inputs.max_tokens) +
         ", the end of their last reply among them: " + lost + " (lft validate names them)");
   }
@@ -307,8 +308,8 @@ std::string judge_steps(const RunInputs& inputs) {
   if (recipe.train.batch_size > 1) ways.push_back("lower train.batch_size");
   if (schedule.warmup > 1) ways.push_back("lower optim.warmup_ratio");
   return "this run will learn very little: " + std::to_string(inputs.total_steps) + " steps of " +
-         std::to_string(a_step) + " samples over " + std::to_string(inputs.rows) + " rows, " +
-         std::to_string(schedule.warmup) + " of them warm-up from 0, equal " +
+         recipe::samples_text(recipe, a_step) + " over " + recipe::rows_text(recipe, inputs.rows) +
+         ", " + std::to_string(schedule.warmup) + " of them warm-up from 0, equal " +
          format_number(full_steps, "%.3g") + " steps at the full learning rate; " +
          join(ways, ", or ") + " until they equal about " + format_number(kFewFullSteps, "%.0f") +
          " or more";

@@ -11,6 +11,7 @@
 #include "src/hf/adapter/adapter_load.h"
 #include "src/hf/weights.h"
 #include "src/hf/weights_load.h"
+#include "src/recipe/pair_words.h"
 #include "src/train/inputs/init_adapter.h"
 #include "src/train/inputs/init_checkpoint.h"
 #include "src/train/inputs/model_shapes.h"
@@ -150,11 +151,12 @@ std::vector<std::string> describe_plan(const RunInputs& inputs, const RunModel& 
                : ""),
       "precision  " + (recovered ? "fp32 (since the recovery; it began in " + asked + ")"
                                  : asked + " (" + inputs.precision.reason + ")"),
-      "data       " + std::to_string(inputs.data.train->size()) + " rows to train on" +
+      "data       " + recipe::rows_text(recipe, inputs.data.train->size()) + " to train on" +
           (inputs.data.eval ? ", " + std::to_string(inputs.data.eval->size()) + " to evaluate"
                             : ""),
-      "steps      " + std::to_string(inputs.total_steps) + " of " + std::to_string(global_batch) +
-          " samples (" + std::to_string(inputs.steps_per_epoch) + " an epoch)"};
+      "steps      " + std::to_string(inputs.total_steps) + " of " +
+          recipe::samples_text(recipe, global_batch) + " (" +
+          std::to_string(inputs.steps_per_epoch) + " an epoch)"};
 }
 
 }  // namespace lft::train

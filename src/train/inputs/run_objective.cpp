@@ -7,14 +7,6 @@
 
 namespace lft::train {
 
-bool learns_from_pairs(const recipe::Recipe& recipe) {
-  return recipe.objective.name != recipe::ObjectiveName::kSft && !learns_from_labels(recipe);
-}
-
-bool learns_from_labels(const recipe::Recipe& recipe) {
-  return recipe.objective.name == recipe::ObjectiveName::kKto;
-}
-
 std::shared_ptr<const objective::Objective> make_objective(const recipe::Recipe& recipe) {
   const recipe::Recipe::Objective& asked = recipe.objective;
   if (learns_from_labels(recipe))

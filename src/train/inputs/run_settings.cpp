@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "models/family/family.h"
+#include "src/recipe/pair_words.h"
 #include "src/train/machine/cuda_graph.h"
 
 namespace lft::train {
@@ -26,9 +27,9 @@ std::string judge_global_batch(const RunSettings& settings) {
   if (samples >= train.global_batch) return "";
   const bool by_rows = settings.rows / kFewestSteps < train.global_batch;
   return "train.global_batch is lowered from " + std::to_string(train.global_batch) + " to " +
-         std::to_string(samples) + " samples a step, " +
-         (by_rows ? "so that an epoch of " + std::to_string(settings.rows) + " rows has " +
-                        std::to_string(kFewestSteps) + " steps where it can"
+         recipe::samples_text(settings.recipe, samples) + " a step, " +
+         (by_rows ? "so that an epoch of " + recipe::rows_text(settings.recipe, settings.rows) +
+                        " has " + std::to_string(kFewestSteps) + " steps where it can"
                   : "whole passes of train.batch_size: " + std::to_string(train.batch_size)) +
          ": a learning rate that suits the larger step may be too high for this one";
 }

@@ -154,11 +154,12 @@ std::vector<std::string> describe_memory(const MemoryPlan& plan, const MicroBatc
                                          const std::vector<Mitigation>& changes) {
   std::vector<std::string> ids;
   for (const int64_t index : worst.indices) ids.push_back(dataset.id(index));
+  const std::string rows = worst.rows() > std::ssize(worst.samples) ? " pairs" : " rows";
   std::vector<std::string> lines = {
       "memory     predicted for the largest micro-batch of the run, of step " +
-      std::to_string(worst.step) + ": " + std::to_string(worst.samples.size()) +
-      (worst.packed ? " rows packed, of up to " : " rows of up to ") +
-      std::to_string(worst.longest()) + " tokens, " + std::to_string(worst.images()) + " images, " +
+      std::to_string(worst.step) + ": " + std::to_string(worst.samples.size()) + rows +
+      (worst.packed ? " packed, of up to " : " of up to ") + std::to_string(worst.longest()) +
+      " tokens, " + std::to_string(worst.images()) + " images, " +
       std::to_string(worst.supervised()) + " supervised tokens (" + join_names(ids, 4) + ")"};
   for (const MemoryPart& part : plan.parts)
     lines.push_back("           " + filled_to(part.name, kChangeWidth) + format_bytes(part.bytes));

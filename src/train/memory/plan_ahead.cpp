@@ -201,7 +201,8 @@ PlanAhead plan_ahead(const recipe::Recipe& recipe, int64_t tokens) {
                        : "give --tokens in that range");
   }
   PlanAhead plan{.model = dir.path,
-                 .rows = "rows of " + std::to_string(tokens) + " tokens, " + std::to_string(image) +
+                 .rows = (learns_from_pairs(recipe) ? "pairs of 2 x " : "rows of ") +
+                         std::to_string(tokens) + " tokens, " + std::to_string(image) +
                          " of them an image's",
                  .settings = {},
                  .cpu = on_a_cpu(recipe, dir, photo, tokens)};

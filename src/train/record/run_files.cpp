@@ -6,6 +6,8 @@
 #include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/io/files.h"
+#include "src/recipe/pair_words.h"
+#include "src/report/figure_text.h"
 #include "src/train/machine/precision.h"
 #include "src/train/record/run_hash.h"
 
@@ -89,7 +91,9 @@ std::vector<std::string> source_names(const recipe::Recipe& recipe) {
 
 RunFiles::RunFiles(const recipe::Recipe& recipe, report::ProgressOptions progress,
                    uint64_t metrics_bytes, bool writes)
-    : progress_(progress), sources_(source_names(recipe)) {
+    : progress_(progress),
+      sources_(source_names(recipe)),
+      pairs_(recipe::learns_from_pairs(recipe)) {
   if (!writes) return;
   metrics_.emplace(recipe.output_dir + "/metrics.jsonl", metrics_bytes);
   if (metrics_->offset() < metrics_bytes) {
@@ -229,9 +233,9 @@ void RunFiles::eval(int64_t step, double loss, int64_t samples,
                     const std::vector<std::pair<std::string, double>>& figures) {
   io::Json fields = {{"eval_loss", loss}, {"samples", samples}};
   std::string line = "step " + std::to_string(step) + ": eval loss " + format_number(loss, "%.4f");
+  line += report::figures_text(figures);
   for (const auto& [name, value] : figures) {
     fields[name] = value;
-    line += ", " + name + " " + format_number(value, "%.4f");
     if (tensorboard_) tensorboard_->scalar("eval/" + name, step, value);
   }
   if (tensorboard_) {
@@ -239,7 +243,7 @@ void RunFiles::eval(int64_t step, double loss, int64_t samples,
     tensorboard_->flush();
   }
   event("eval", step, fields);
-  note(line + " on " + std::to_string(samples) + " samples");
+  note(line + " on " + std::to_string(samples) + (pairs_ ? " pairs" : " samples"));
   progress_.eval_loss(loss);
 }
 

@@ -70,6 +70,7 @@ class RunFiles {
   std::set<std::string> warnings_;  // in the file: a resumed run prints some again
   report::Progress progress_;
   std::vector<std::string> sources_;  // names of the sources of data.train, if it is a list
+  bool pairs_;                        // whether its rows are pairs of answers
   std::unique_ptr<report::TensorBoardWriter> tensorboard_;
 };
 

@@ -22,7 +22,7 @@ double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::string rows_text(const Run& run) {
+std::string sizes_text(const Run& run) {
   std::string text = with_commas(run.inputs.data.train->size()) + " to train on";
   if (run.inputs.data.eval) text += ", " + with_commas(run.inputs.data.eval->size()) + " held out";
   return text;
@@ -50,11 +50,11 @@ report::ReportFacts top_facts(const Run& run) {
   const bool packed = recipe.train.max_tokens_per_step > 0;
   return {{"model", recipe.model.path},
           {"data", recipe.data.train.text()},
-          {"rows", rows_text(run)},
+          {learns_from_pairs(recipe) ? "pairs" : "rows", sizes_text(run)},
           {"learning rate", rate_text(recipe)},
           {recipe.lora.targets.empty() ? "trained" : "rank", rank_text(recipe)},
           {"steps", with_commas(run.state.step) + " of " + with_commas(run.inputs.total_steps) +
-                        (packed ? "" : ", " + with_commas(samples) + " samples each")}};
+                        (packed ? "" : ", " + recipe::samples_text(recipe, samples) + " each")}};
 }
 
 report::ReportFacts details_of(const Run& run, const PageFacts& facts) {
@@ -67,7 +67,7 @@ report::ReportFacts details_of(const Run& run, const PageFacts& facts) {
       {"device", run.inputs.device.str()},
       {"tokens", with_commas(run.tokens)}};
   if (const std::string line = judge_global_batch(run.inputs); !line.empty())
-    details.emplace_back("samples a step",
+    details.emplace_back(learns_from_pairs(recipe) ? "pairs a step" : "samples a step",
                          std::to_string(recipe.train.batch_size * recipe.train.grad_accum) +
                              " (train.global_batch: " + std::to_string(recipe.train.global_batch) +
                              ")");
@@ -80,6 +80,14 @@ report::ReportFacts details_of(const Run& run, const PageFacts& facts) {
   if (!facts.images.empty())
     details.emplace_back("loss with own / other / grey image", facts.images);
   return details;
+}
+
+/// The figure whose best value the page names: that of train.keep_best, for pairs else the
+/// accuracy.
+std::string best_by(const recipe::Recipe& recipe) {
+  const bool chosen = recipe.train.keep_best != recipe::KeepBest::kNone;
+  return learns_from_pairs(recipe) && !chosen ? "reward_accuracy"
+                                              : infer::kept_figure(recipe.train.keep_best.word());
 }
 
 }  // namespace
@@ -99,7 +107,7 @@ report::ReportInput RunPage::input(const PageFacts& facts, report::RunState stat
       .end = report::RunEnd{.state = state,
                             .total_steps = run_.inputs.total_steps,
                             .kept_step = run_.best.step,
-                            .figure = infer::kept_figure(recipe.train.keep_best.word())},
+                            .figure = best_by(recipe)},
       .details = details_of(run_, facts)};
   if (!rows_) rows_ = rows_before(run_);
   input.answers = *rows_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "src/base/text.h"
 #include "src/data/held_out.h"
 #include "src/infer/evaluate.h"
 #include "src/io/files.h"
@@ -22,17 +23,24 @@ std::vector<int64_t> spread(int64_t size, int64_t count) {
   return places;
 }
 
-/// The rows that are answered at the end.
-std::unique_ptr<data::Dataset> asked_rows(const data::Dataset& rows) {
-  return data::select_rows(rows, spread(rows.size(), kAsked));
-}
-
 const data::Dataset& rows_of(const Run& run) {
   return run.inputs.data.eval ? *run.inputs.data.eval : *run.inputs.data.train;
 }
 
 std::string before_path(const Run& run) {
   return run.inputs.recipe.output_dir + "/answers_before.json";
+}
+
+/// How many rows are answered at the end: under preferences answers are shown, but not counted as
+/// right.
+int64_t most_asked(const Run& run) { return run.objective->sums_tokens() ? kAsked : kShown; }
+
+/// The rows that are answered at the end, spread over all; of KTO those with a desirable answer.
+std::vector<int64_t> asked_places(const Run& run) {
+  std::vector<int64_t> places = spread(rows_of(run).size(), most_asked(run));
+  if (learns_from_labels(run.inputs.recipe))
+    std::erase_if(places, [&](int64_t row) { return rows_of(run).row(row).desirable != true; });
+  return places;
 }
 
 /// Whether the run shows answers: those of random weights have no meaning.
@@ -43,7 +51,7 @@ bool answers_rows(const Run& run) {
 /// `batch_size`: rows that are answered together. `phase`: shown meanwhile.
 infer::EvalResult ask(Run& run, const data::Dataset& rows, int64_t batch_size,
                       const std::string& phase) {
-  if (!answers_rows(run)) return {};
+  if (!answers_rows(run) || rows.size() == 0) return {};
   const infer::EvalOptions options{.batch_size = batch_size,
                                    .workers = 1,
                                    .max_tokens = run.inputs.recipe.train.max_tokens_per_step,
@@ -55,6 +63,64 @@ infer::EvalResult ask(Run& run, const data::Dataset& rows, int64_t batch_size,
                          options);
 }
 
+int64_t figure_place(const objective::Objective& objective, const std::string& name) {
+  const std::vector<std::string> names = objective.figure_names();
+  return std::ranges::find(names, name) - names.begin();
+}
+
+/// The figures that the report shows of a pair. A margin to a reference is 0 before training.
+report::PairFigures pair_figures(const Run& run, const infer::EvalRecord& record, bool trained) {
+  const auto figure = [&](const char* name) {
+    return record.figures.at(static_cast<size_t>(figure_place(*run.objective, name)));
+  };
+  if (record.figures.empty()) return {};
+  const bool known = trained || !run.objective->uses_reference();
+  return {.chosen = figure("logps_chosen"),
+          .rejected = figure("logps_rejected"),
+          .margin = known ? figure("reward_margin") : NAN};
+}
+
+/// Of each row its pair's figures, one pair a pass; empty for rows of single answers.
+std::vector<report::PairFigures> score_shown(Run& run, const data::Dataset& rows, bool trained,
+                                             const std::string& phase) {
+  std::vector<report::PairFigures> figures;
+  if (!learns_from_pairs(run.inputs.recipe) || !answers_rows(run)) return figures;
+  const infer::EvalOptions options{.batch_size = 1,
+                                   .workers = 1,
+                                   .compute = run.state.compute,
+                                   .preference = run.objective.get(),
+                                   .phase = phase};
+  figures.resize(static_cast<size_t>(rows.size()));
+  for (const infer::EvalRecord& record :
+       infer::evaluate(run.model.model, rows, *run.inputs.data.tokenizer, run.inputs.data.encode,
+                       options)
+           .records)
+    figures[static_cast<size_t>(record.index)] = pair_figures(run, record, trained);
+  return figures;
+}
+
+/// As a record keeps them; null where not known.
+io::Json figures_json(const report::PairFigures& figures) {
+  return {figures.chosen, figures.rejected, figures.margin};
+}
+
+report::PairFigures figures_from(const io::Json& json) {
+  const auto number = [&](size_t place) {
+    return json.at(place).is_number() ? json.at(place).get<double>() : NAN;
+  };
+  return {number(0), number(1), number(2)};
+}
+
+/// The text of a row's rejected answer, from its tokens: prepared data has no others.
+std::string rejected_text(const Run& run, const data::Dataset& rows, int64_t index) {
+  const data::Sample pair = rows.get(index);
+  const data::Sample& side = pair.rejected.at(0);
+  std::vector<int64_t> ids;
+  for (size_t i = 0; i < side.labels.size(); ++i)
+    if (side.labels[i] != -100) ids.push_back(side.input_ids[i]);
+  return std::string(trimmed(run.inputs.data.tokenizer->decode(ids)));
+}
+
 /// The text in the report.
 std::string answer_text(const infer::EvalRecord& record) {
   if (record.answered) return record.answer;
@@ -62,17 +128,24 @@ std::string answer_text(const infer::EvalRecord& record) {
          (record.bad->module.empty() ? ")" : ", from " + record.bad->module + " on)");
 }
 
+struct Before {
+  std::string answer;
+  report::PairFigures pair = {};
+};
 /// By row id; empty if nothing was recorded.
-std::map<std::string, std::string> read_before(const Run& run) {
-  std::map<std::string, std::string> answers;
-  if (!io::path_exists(before_path(run))) return answers;
+std::map<std::string, Before> read_before(const Run& run) {
+  std::map<std::string, Before> rows;
+  if (!io::path_exists(before_path(run))) return rows;
   try {
-    for (const io::Json& one : io::read_json_file(before_path(run)))
-      answers[one.at("id").get<std::string>()] = one.at("answer").get<std::string>();
+    for (const io::Json& one : io::read_json_file(before_path(run))) {
+      Before& row = rows[one.at("id").get<std::string>()];
+      row.answer = one.at("answer").get<std::string>();
+      if (one.contains("pair")) row.pair = figures_from(one.at("pair"));
+    }
   } catch (const std::exception&) {
-    answers.clear();  // a damaged file only costs the report a column
+    rows.clear();  // a damaged file only costs the report a column
   }
-  return answers;
+  return rows;
 }
 
 /// The first image of a row, and a note if it has more or if it is not shown as it is.
@@ -88,8 +161,8 @@ void add_image(const data::Dataset& rows, int64_t index, report::ReportAnswer& a
 }
 
 /// Positions of the shown rows among the evaluation's rows.
-std::vector<int64_t> shown_places(const data::Dataset& rows) {
-  const std::vector<int64_t> asked = spread(rows.size(), kAsked);
+std::vector<int64_t> shown_places(const Run& run) {
+  const std::vector<int64_t> asked = asked_places(run);
   std::vector<int64_t> shown;
   for (const int64_t place : spread(std::ssize(asked), kShown))
     shown.push_back(asked[static_cast<size_t>(place)]);
@@ -101,7 +174,7 @@ std::vector<int64_t> shown_places(const data::Dataset& rows) {
 AnswerCounts answer_counts(const Run& run) {
   const int64_t rows = answers_rows(run) ? rows_of(run).size() : 0;
   return {.shown = static_cast<double>(std::min(rows, kShown)),
-          .at_end = static_cast<double>(std::min(rows, kAsked)),
+          .at_end = static_cast<double>(std::min(rows, most_asked(run))),
           .batch = static_cast<double>(kShown),
           .most_tokens = static_cast<double>(kAnswerTokens)};
 }
@@ -109,35 +182,46 @@ AnswerCounts answer_counts(const Run& run) {
 io::Json shown_answers(Run& run, const std::vector<infer::EvalRecord>& records,
                        const std::string& phase) {
   const data::Dataset& rows = rows_of(run);
-  const std::vector<int64_t> places = shown_places(rows);
+  const std::vector<int64_t> places = shown_places(run);
   io::Json answers = io::Json::array();
-  const auto add = [&](const infer::EvalRecord& record) {
-    if (record.answered || record.bad)
-      answers.push_back({{"id", record.id}, {"answer", answer_text(record)}});
+  const bool pairs = learns_from_pairs(run.inputs.recipe);
+  const auto add = [&](const infer::EvalRecord& record, int64_t row) {
+    if (!record.answered && !record.bad) return;
+    answers.push_back({{"id", record.id}, {"answer", answer_text(record)}});
+    const auto scored = std::ranges::find(records, row, &infer::EvalRecord::index);
+    if (pairs && scored != records.end() && !scored->figures.empty())
+      answers.back()["pair"] = figures_json(pair_figures(run, *scored, /*trained=*/true));
   };
   const bool answered = std::ranges::any_of(records, &infer::EvalRecord::answered);
   for (const infer::EvalRecord& record : records) {
-    if (answered && std::ranges::find(places, record.index) != places.end()) add(record);
+    if (answered && std::ranges::find(places, record.index) != places.end())
+      add(record, record.index);
   }
   if (!answered) {  // one by one needs less memory than any step
     const infer::EvalResult result = ask(run, *data::select_rows(rows, places), 1, phase);
-    for (const infer::EvalRecord& record : result.records) add(record);
+    for (const infer::EvalRecord& record : result.records)
+      add(record, places[static_cast<size_t>(record.index)]);
   }
   return answers;
 }
 
 void record_answers_before(Run& run) {
   const data::Dataset& rows = rows_of(run);
-  const std::vector<int64_t> places = shown_places(rows);
+  const std::vector<int64_t> places = shown_places(run);
+  const std::unique_ptr<data::Dataset> shown = data::select_rows(rows, places);
+  const std::string phase = "answers before training";
+  const std::vector<report::PairFigures> pairs = score_shown(run, *shown, /*trained=*/false, phase);
   io::Json answers = io::Json::array();
-  for (const infer::EvalRecord& record :
-       ask(run, *data::select_rows(rows, places), 1, "answers before training").records) {
+  for (const infer::EvalRecord& record : ask(run, *shown, 1, phase).records) {
     if (!record.answered && !record.bad) continue;
     answers.push_back({{"id", record.id},
                        {"answer", answer_text(record)},
                        {"row", places[static_cast<size_t>(record.index)]},
                        {"question", record.question},
                        {"reference", record.reference}});
+    if (pairs.empty()) continue;
+    answers.back()["pair"] = figures_json(pairs[static_cast<size_t>(record.index)]);
+    answers.back()["rejected"] = rejected_text(run, *shown, record.index);
   }
   io::write_file_atomic(before_path(run), io::json_text(answers, 2) + "\n");
 }
@@ -159,6 +243,9 @@ std::vector<report::ReportAnswer> rows_before(const Run& run) {
                                   .image_png = {},
                                   .before = one.at("answer").get<std::string>(),
                                   .answered = false};
+      if (one.contains("pair"))
+        answer.pair = {.rejected = one.at("rejected").get<std::string>(),
+                       .before = figures_from(one.at("pair"))};
       const auto row = one.at("row").get<int64_t>();
       if (row >= 0 && row < rows.size() && rows.id(row) == answer.id) add_image(rows, row, answer);
       shown.push_back(std::move(answer));
@@ -171,18 +258,22 @@ std::vector<report::ReportAnswer> rows_before(const Run& run) {
 
 SampleAnswers sample_answers(Run& run) {
   const data::Dataset& rows = rows_of(run);
-  const std::unique_ptr<data::Dataset> asked = asked_rows(rows);
+  const std::unique_ptr<data::Dataset> asked = data::select_rows(rows, asked_places(run));
   SampleAnswers answers;
   answers.all = rows.size();
   answers.rows = rows_name(run);
-  const std::map<std::string, std::string> before = read_before(run);
+  const std::map<std::string, Before> before = read_before(run);
   const std::vector<int64_t> places = spread(asked->size(), kShown);
-  const infer::EvalResult result = ask(run, *asked, kShown, "answers after training");
+  const std::string phase = "answers after training";
+  const std::vector<report::PairFigures> pairs = score_shown(run, *asked, /*trained=*/true, phase);
+  const infer::EvalResult result = ask(run, *asked, kShown, phase);
   answers.stopped = result.stopped;
   for (const infer::EvalRecord& record : result.records) {
     if (!record.answered && !record.bad) continue;
-    ++answers.asked;
-    answers.right += record.match ? 1 : 0;
+    if (pairs.empty()) {
+      ++answers.asked;
+      answers.right += record.match ? 1 : 0;
+    }
     if (std::ranges::find(places, record.index) == places.end()) continue;
     report::ReportAnswer answer{.id = record.id,
                                 .question = record.question,
@@ -190,8 +281,12 @@ SampleAnswers sample_answers(Run& run) {
                                 .answer = answer_text(record),
                                 .image_png = {},
                                 .before = {}};
-    if (const auto found = before.find(record.id); found != before.end())
-      answer.before = found->second;
+    const auto found = before.find(record.id);
+    if (found != before.end()) answer.before = found->second.answer;
+    if (!pairs.empty())
+      answer.pair = {.rejected = rejected_text(run, *asked, record.index),
+                     .before = found == before.end() ? report::PairFigures() : found->second.pair,
+                     .after = pairs[static_cast<size_t>(record.index)]};
     add_image(*asked, record.index, answer);
     answers.shown.push_back(std::move(answer));
   }

@@ -1,4 +1,5 @@
-// The model's answers to a few rows before and after the run, and how many are right.
+// The model's answers to a few rows before and after the run, and how many are right; of pairs also
+// the log-probabilities of both answers and the reward margin.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,7 +14,8 @@ namespace lft::train {
 struct SampleAnswers {
   std::vector<report::ReportAnswer> shown;  // a few, spread over the rows
   std::string rows;                         // rows_name()
-  int64_t asked = 0, right = 0, all = 0;    // rows answered, answered correctly, in total
+  int64_t asked = 0, right = 0, all = 0;    // rows answered, answered correctly (0 of pairs, none
+                                            // of which is right), in total
   bool stopped = false;                     // interrupted by a signal: rows are missing
 };
 

@@ -145,16 +145,17 @@ void share_tensors(dist::Ranks& ranks, const io::Json& shapes, Tensors& tensors)
 
 /// Values for which every process has a micro-batch, if possible with the same number of samples
 /// per step.
-std::string advice_for_ranks(int64_t batch_size, int64_t grad_accum, int64_t ranks) {
+std::string advice_for_ranks(const recipe::Recipe& recipe, int64_t ranks) {
+  const int64_t batch_size = recipe.train.batch_size, grad_accum = recipe.train.grad_accum;
   const int64_t step = batch_size * grad_accum;
   const std::string accum = "set train.grad_accum to " + std::to_string(ranks);
   if (step < ranks)
     return "start at most " + std::to_string(step) + (step == 1 ? " process" : " processes") +
-           ", as a step has " + std::to_string(step) + (step == 1 ? " sample" : " samples") +
-           "; or " + accum + ", which makes it " + std::to_string(ranks * batch_size);
+           ", as a step has " + recipe::samples_text(recipe, step) + "; or " + accum +
+           ", which makes it " + std::to_string(ranks * batch_size);
   const int64_t same = step / ranks;
   return accum + " and train.batch_size to " + std::to_string(same) + ", a step of " +
-         std::to_string(same * ranks) + " samples; or start fewer processes";
+         recipe::samples_text(recipe, same * ranks) + "; or start fewer processes";
 }
 
 /// kUsage with the value to set if a process would never have a micro-batch; a notice if sums are
@@ -177,7 +178,7 @@ void check_shares(RunInputs& inputs) {
            packed ? "set train.grad_accum to " +
                         std::to_string((train.grad_accum * inputs.ranks + most - 1) / most) +
                         ", or lower train.max_tokens_per_step, or start fewer processes"
-                  : advice_for_ranks(train.batch_size, train.grad_accum, inputs.ranks));
+                  : advice_for_ranks(inputs.recipe, inputs.ranks));
   }
   if (const double bytes = 4.0 * static_cast<double>(inputs.model.trainable_parameters);
       !adds_by_tree(bytes, inputs.device)) {

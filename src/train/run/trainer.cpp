@@ -35,6 +35,7 @@
 #include "src/train/run/loss_moved.h"
 #include "src/train/run/non_finite.h"
 #include "src/train/run/outputs.h"
+#include "src/train/run/pairs_first_loss.h"
 #include "src/train/run/pairs_learnt.h"
 #include "src/train/run/rehearsal.h"
 #include "src/train/run/run.h"
@@ -393,6 +394,10 @@ class Trainer {
     if (every > 0 && run_.state.step % every == 0)
       files_.layer_norms(outcome, run_.optimizer, run_.state.step);
     watch_norms(whole, outcome);
+    if (run_.state.step == 1) {
+      if (const auto info = judge_pairs_start(run_, outcome.loss))
+        files_.warn("first_loss_differs", *info, run_.state.step);
+    }
     run_.watch.step(run_.optimizer, outcome.stats.norms, outcome.lr_factor, run_.state.compute);
   }
 
@@ -627,6 +632,7 @@ std::string prove(Run& run) {
   for (const std::string& line : trainability_table(proof)) print_line(line);
   release_free_memory();
   print_line(describe_model_start(run, proof));
+  if (const std::string line = describe_pairs_start(run); !line.empty()) print_line(line);
   if (const std::string line = estimate_line(run, proof); !line.empty()) print_line(line);
   return trainability_json(proof).dump(2) + "\n";
 }

@@ -5,6 +5,7 @@
 
 #include "src/data/prepared_write.h"
 #include "src/train/inputs/recipe_encoding.h"
+#include "src/train/run/pairs_first_loss.h"
 #include "src/train/run/pairs_learnt.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
@@ -121,6 +122,83 @@ TEST_F(Pairs, EvaluationsHaveTheFiguresAndTheBestAccuracyIsKept) {
   for (const char* name : kFigures) EXPECT_TRUE(evals.back().contains(name)) << name;
   EXPECT_EQ(evals.back()["samples"], 12);
   EXPECT_FALSE(test::events(recipe.output_dir, "best").empty());
+}
+
+TEST_F(Pairs, TheReportShowsPairsBeforeAndAfterTraining) {
+  for (const std::string objective : {"dpo", "simpo"}) {
+    Recipe recipe = this->recipe("page-" + objective, objective);
+    recipe.train.max_steps = 20;
+    recipe.train.eval_every_steps = 10;
+    ASSERT_EQ(train::train(recipe), 0);
+    const std::string html = test::slurp(recipe.output_dir + "/report.html"),
+                      start = "id=\"data\">";
+    const size_t begin = html.find(start) + start.size();
+    const io::Json page =
+        io::Json::parse(html.substr(begin, html.find("</script>", begin) - begin));
+    ASSERT_EQ(page["answers"].size(), 8u);
+    for (const io::Json& one : page["answers"]) {
+      EXPECT_TRUE(one["image"].get<std::string>().starts_with("data:image/png"));
+      EXPECT_NE(one["pair"]["rejected"], one["reference"]);
+      const io::Json& rows = one["pair"]["rows"];
+      ASSERT_EQ(rows.size(), 3u) << rows;
+      EXPECT_EQ(rows[0][3].is_null(), objective == "dpo") << "a margin to the reference is 0";
+      EXPECT_NE(rows[0][1], rows[2][1]);
+      EXPECT_EQ(one["right"], rows[2][3].get<double>() > 0);
+      // dpo's margin is beta times the difference of the log ratios, simpo's of the
+      // log-probabilities.
+      const auto gap = [](const io::Json& row) {
+        return row[1].get<double>() - row[2].get<double>();
+      };
+      const double margin =
+          objective == "dpo" ? 0.1 * (gap(rows[2]) - gap(rows[0])) : 2 * gap(rows[2]);
+      EXPECT_NEAR(rows[2][3].get<double>(), margin, 1e-4 * (1 + std::abs(margin)));
+    }
+    for (const char* name : kFigures) EXPECT_EQ(page["series"][name].size(), 20u) << name;
+    if (objective == "dpo") {
+      EXPECT_EQ(page["verdict"]["kind"], "learnt") << page["verdict"];
+    }
+    EXPECT_EQ(page["answers_of"], "held-out rows");
+  }
+}
+
+TEST_F(Pairs, TheFirstLossIsKnownBeforeIt) {
+  struct Case {
+    const char *name, *line;
+    double smoothing = 0, sft = 0, beta = 0;
+  };
+  for (const Case& each : std::vector<Case>{
+           {"dpo", "first loss expected: 0.6931, of dpo at its reference"},
+           {"dpo", "first loss expected: 0.6931, of dpo at its reference", 0.2},
+           {"dpo",
+            "first loss expected: 0.6931, of dpo at its reference, plus 0.5 times the chosen "
+            "answers' loss per token",
+            0, 0.5},
+           {"ipo", "first loss expected: 25.0000, of ipo at its reference"},
+           {"ipo", "first loss expected: 1.0000, of ipo at its reference", 0, 0, 0.5},
+           {"hinge", "first loss expected: 1.0000, of hinge at its reference"},
+           {"orpo", "first loss expected: that of the model, as orpo has no reference"},
+           {"sft", ""}}) {
+    Recipe recipe = this->recipe("out", each.name);
+    recipe.objective.label_smoothing = each.smoothing;
+    recipe.objective.sft_weight = each.sft;
+    recipe.objective.beta = each.beta;
+    if (std::string(each.name) == "sft") {
+      const Recipe single = run_.recipe("out");
+      recipe.data.train = single.data.train;
+      recipe.data.eval = single.data.eval;
+    }
+    const train::Run run = make_run(open_inputs(recipe));
+    EXPECT_EQ(describe_pairs_start(run), each.line);
+  }
+  Recipe recipe = this->recipe("out");
+  train::Run run = make_run(open_inputs(recipe));
+  EXPECT_FALSE(judge_pairs_start(run, std::log(2.0)));
+  const auto other = judge_pairs_start(run, 0.75);
+  ASSERT_TRUE(other);
+  EXPECT_EQ(other->found, "0.7500");
+  run.state.compute = at::kBFloat16;
+  EXPECT_FALSE(judge_pairs_start(run, 0.71)) << "within the rounding of bf16";
+  EXPECT_TRUE(judge_pairs_start(run, 0.75));
 }
 
 TEST_F(Pairs, WhatCannotBeLearntIsRefused) {

@@ -1,0 +1,20 @@
+#include "src/report/figure_text.h"
+
+#include <algorithm>
+
+#include "src/base/text.h"
+
+namespace lft::report {
+
+std::string figures_text(const std::vector<std::pair<std::string, double>>& figures) {
+  std::string text;
+  for (const auto& [name, value] : figures) {
+    if (name.starts_with("rewards_") || name.starts_with("logps_")) continue;
+    std::string words = name.starts_with("reward_") ? name.substr(7) : name;
+    std::ranges::replace(words, '_', ' ');
+    text += ", " + words + " " + format_number(value, "%.4f");
+  }
+  return text;
+}
+
+}  // namespace lft::report

@@ -1,0 +1,13 @@
+// The figures of an evaluation in a line.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lft::report {
+
+/// ", exact match 0.5000": each figure by its name. Of an objective of preferences only
+/// ", accuracy 0.7500, margin 0.3000", which fit a line; metrics.jsonl has the others.
+std::string figures_text(const std::vector<std::pair<std::string, double>>& figures);
+
+}  // namespace lft::report
