@@ -139,7 +139,7 @@ TEST(Preflight, AGlobalBatchThatIsLoweredIsTold) {
   recipe.train.grad_accum = 0;
   recipe.train.global_batch = 4;
   EXPECT_NE(judge_global_batch(open_inputs(recipe))
-                .find("lowered from 4 to 1 samples a step, so that an epoch of 12 rows"),
+                .find("lowered from 4 to 1 sample a step, so that an epoch of 12 rows"),
             std::string::npos)
       << judge_global_batch(open_inputs(recipe));
   recipe.train.max_steps = 2;
