@@ -52,7 +52,7 @@ TEST_F(Completions, BashKnowsRecipesFieldsTargetsAndMetrics) {
                  "); COMP_CWORD=" + std::to_string(at) + "; _lft; echo \"${COMPREPLY[@]}\"");
   };
   EXPECT_EQ(completed("lft train rows-200", 2), "rows-200 rows-200k\n");
-  EXPECT_EQ(completed("lft recipe cat quick", 3), "quickstart quickstart-base\n");
+  EXPECT_EQ(completed("lft recipe cat quick", 3), "quickstart quickstart-base quickstart-dpo\n");
   EXPECT_EQ(completed("lft generate smol", 2), "smolvlm-cpu smolvlm-lora\n");
   EXPECT_EQ(completed("lft train x.yaml --set lora.r", 4), "lora.rank= lora.rank_pattern=\n");
   EXPECT_EQ(completed("lft sweep x.yaml --over optim.l", 4), "optim.lr= optim.lora_plus_ratio=\n");

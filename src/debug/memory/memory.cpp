@@ -123,6 +123,8 @@ std::string snapshot_name(const std::string& page) {
 std::vector<StepMarks> take_steps(train::Run& run, train::RunMemory& memory,
                                   train::TensorLedger& ledger, const MemoryOptions& options) {
   std::vector<StepMarks> steps;
+  const int64_t count = std::min(options.steps, run.inputs.total_steps);
+  train::find_step_references(run.inputs, run.model, count);
   train::StepOptions step_options = lft::debug::step_options(run, options.hooks);
   const auto hook = step_options.gradients_ready;
   step_options.gradients_ready = [&](int64_t step, train::Optimizer& optimizer) {
@@ -131,8 +133,6 @@ std::vector<StepMarks> take_steps(train::Run& run, train::RunMemory& memory,
   };
   run.optimizer.zero_gradients();  // otherwise the first step would create and keep it
   run.optimizer.refresh_copies(run.state.compute);
-  const int64_t count = std::min(options.steps, run.inputs.total_steps);
-  train::find_step_references(run.inputs, run.model, count);
   const std::unique_ptr<data::Loader> loader = train::start_loader(run.inputs, 0);
   for (int64_t i = 0; i < count && requested_signal() == 0; ++i) {
     const data::StepSamples samples = loader->next();

@@ -219,7 +219,8 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
   const bool continues =
       resume &&
       !checkpoint::list_checkpoints(recipe.output_dir + "/checkpoints", /*verify=*/false).empty();
-  if (!recipe.lora.init_from.empty() && !continues) {
+  // A resumed run needs its initial values again if they are its reference.
+  if (!recipe.lora.init_from.empty() && (!continues || make_objective(recipe)->uses_reference())) {
     open_init(recipe, sites, &inputs.model, &inputs.notices);
   }
   inputs.data = open_run_data(recipe, inputs.config, std::move(tokenizer), &inputs.notices);
