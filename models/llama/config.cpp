@@ -26,18 +26,18 @@ const TextType& text_type(const std::string& name) {
                           .vocab = 151936,
                           .max_positions = 32768,
                           .qkv_bias = true};
-  const LlamaConfig qwen2_5_vl{.hidden = 8192,
-                               .intermediate = 29568,
-                               .layers = 80,
-                               .heads = 64,
-                               .kv_heads = 8,
-                               .head_dim = 0,
-                               .vocab = 152064,
-                               .max_positions = 32768,
-                               .rms_norm_eps = 1e-5,
-                               .rope_theta = 1e6,
-                               .qkv_bias = true,
-                               .mrope_section = {16, 24, 24}};
+  const LlamaConfig qwen2_vl{.hidden = 8192,
+                             .intermediate = 29568,
+                             .layers = 80,
+                             .heads = 64,
+                             .kv_heads = 8,
+                             .head_dim = 0,
+                             .vocab = 152064,
+                             .max_positions = 32768,
+                             .rms_norm_eps = 1e-5,
+                             .rope_theta = 1e6,
+                             .qkv_bias = true,
+                             .mrope_section = {16, 24, 24}};
   const LlamaConfig qwen3_vl{.intermediate = 22016,
                              .kv_heads = 32,
                              .head_dim = 128,
@@ -64,11 +64,11 @@ const TextType& text_type(const std::string& name) {
                            .query_scalar = 256,
                            .image_blocks = true,
                            .window = 4096};
-  static const std::vector<TextType> all = {
-      {"llama", llama},           {"mistral", mistral},
-      {"qwen2", qwen2},           {"qwen2_5_vl_text", qwen2_5_vl},
-      {"qwen2_5_vl", qwen2_5_vl}, {"qwen3_vl_text", qwen3_vl},
-      {"gemma3_text", gemma3}};
+  static const std::vector<TextType> all = {{"llama", llama},         {"mistral", mistral},
+                                            {"qwen2", qwen2},         {"qwen2_vl_text", qwen2_vl},
+                                            {"qwen2_vl", qwen2_vl},   {"qwen2_5_vl_text", qwen2_vl},
+                                            {"qwen2_5_vl", qwen2_vl}, {"qwen3_vl_text", qwen3_vl},
+                                            {"gemma3_text", gemma3}};
   for (const TextType& type : all) {
     if (name == type.name) return type;
   }
@@ -238,7 +238,7 @@ void parse_heads(const ConfigFields& text, const std::string& type, LlamaConfig*
               "a divisor of num_attention_heads " + std::to_string(c->heads));
   if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
   text.integer("head_dim", 2, kMaxHeadDim, &c->head_dim);
-  if (type.starts_with("qwen2_5_vl") && c->head_dim != c->hidden / c->heads)
+  if (type.starts_with("qwen2_") && c->head_dim != c->hidden / c->heads)
     text.fail("head_dim", std::to_string(c->head_dim),
               "hidden_size / num_attention_heads, which the model uses regardless of this field");
   if (c->head_dim % 2 != 0 || c->head_dim > kMaxHeadDim) {

@@ -35,7 +35,7 @@ PixelBounds bounds_of(const family::ProcessorFile& file, const PixelBounds& sile
 /// The bounds of the rules if set, else the file's, else the family's.
 PixelBounds bounds_of(const VisionConfig& vision, const family::ProcessorFile& file,
                       const family::ImageRules& rules) {
-  const bool old = vision.generation == Generation::k2_5;
+  const bool old = !vision.deep();
   PixelBounds bounds = bounds_of(
       file, old ? PixelBounds{56 * 56, 28 * 28 * 16384} : PixelBounds{256 * 256, 4096 * 4096});
   if (rules.min_pixels > 0) bounds.least = rules.min_pixels;
@@ -143,7 +143,7 @@ std::shared_ptr<const family::ImageProcessor> native_processor(const VisionConfi
                                     .expected = "native",
                                     .next = {}});
   }
-  const bool old = vision.generation == Generation::k2_5;
+  const bool old = !vision.deep();
   const PixelBounds bounds = bounds_of(vision, file, rules);
   if (bounds.least > bounds.most) {
     const bool own = rules.min_pixels <= 0 && rules.max_pixels <= 0;

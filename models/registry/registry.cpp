@@ -27,6 +27,7 @@ const std::vector<Line>& lines() {
       {"smolvlm", smolvlm::smolvlm_family()},
       {"idefics3", smolvlm::smolvlm_family()},
       {"qwen2_5_vl", qwen_vl::qwen_vl_family(qwen_vl::Generation::k2_5)},
+      {"qwen2_vl", qwen_vl::qwen_vl_family(qwen_vl::Generation::k2)},
       {"qwen3_vl", qwen_vl::qwen_vl_family(qwen_vl::Generation::k3)},
   };
   return all;

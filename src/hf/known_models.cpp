@@ -61,6 +61,15 @@ io::Json one_vision(const Decoder& decoder) {
   return json;
 }
 
+/// A config as published, whose decoder is at the top level.
+io::Json qwen2_vl(const Decoder& decoder) {
+  io::Json json = decoder_json("qwen2_vl", decoder);
+  json["torch_dtype"] = "bfloat16";
+  json["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {16, 24, 24}}};
+  json["vision_config"] = {{"hidden_size", decoder.hidden}};
+  return json;
+}
+
 io::Json qwen2_5_vl(const Decoder& decoder, int64_t tower_intermediate) {
   io::Json text = decoder_json("qwen2_5_vl_text", decoder);
   text["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {16, 24, 24}}};
@@ -133,6 +142,9 @@ const std::vector<Known>& all_known() {
        one_vision({896, 4864, 24, 14, 2, 152000, k32, 0, true})},
       {"llava-hf/llava-onevision-qwen2-7b-ov-hf",
        one_vision({3584, 18944, 28, 28, 4, 152128, k32})},
+      {"Qwen/Qwen2-VL-2B-Instruct", qwen2_vl({1536, 8960, 28, 12, 2, 151936, k32, 0, true})},
+      {"Qwen/Qwen2-VL-7B-Instruct", qwen2_vl({3584, 18944, 28, 28, 4, 152064, k32})},
+      {"Qwen/Qwen2-VL-72B-Instruct", qwen2_vl({8192, 29568, 80, 64, 8, 152064, k32})},
       {"Qwen/Qwen2.5-VL-3B-Instruct",
        qwen2_5_vl({2048, 11008, 36, 16, 2, 151936, 128000, 0, true}, 3420)},
       {"Qwen/Qwen2.5-VL-7B-Instruct", qwen2_5_vl({3584, 18944, 28, 28, 4, 152064, 128000}, 3420)},

@@ -196,8 +196,8 @@ TEST_P(WholeScopes, NamesOfModulesThatAreNotThereArePassedOver) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, WholeScopes,
-                         ::testing::Values("llava", "llava_next", "llava_onevision", "qwen2_5_vl",
-                                           "qwen3_vl", "smolvlm", "gemma3"),
+                         ::testing::Values("llava", "llava_next", "llava_onevision", "qwen2_vl",
+                                           "qwen2_5_vl", "qwen3_vl", "smolvlm", "gemma3"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

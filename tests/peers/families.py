@@ -23,6 +23,8 @@ from transformers import (
     Qwen2Config,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
+    Qwen2VLConfig,
+    Qwen2VLForConditionalGeneration,
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
     SiglipVisionConfig,
@@ -38,13 +40,14 @@ from family_tokenizers import gemma_tokenizer, qwen_tokenizer, smol_tokenizer, w
 
 
 def qwen_config(spec, tokenizer, vocab):
-    size = 14 if spec["family"] == "qwen2_5_vl" else 16
+    size = 16 if spec["family"] == "qwen3_vl" else 14
+    out = "hidden_size" if spec["family"] == "qwen2_vl" else "out_hidden_size"
     vision = dict(
         spec["vision"],
         patch_size=size,
         temporal_patch_size=2,
         spatial_merge_size=2,
-        out_hidden_size=spec["text"]["hidden_size"],
+        **{out: spec["text"]["hidden_size"]},
     )
     rope = dict(rope_type="default", rope_theta=10000.0, mrope_section=spec["mrope"])
     if spec["family"] == "qwen3_vl":
@@ -68,8 +71,8 @@ def qwen_config(spec, tokenizer, vocab):
         eos_token_id=tokenizer.token_to_id("<|im_end|>"),
         pad_token_id=tokenizer.token_to_id("<|endoftext|>"),
     )
-    kind = Qwen2_5_VLConfig if spec["family"] == "qwen2_5_vl" else Qwen3VLConfig
-    return kind(
+    kinds = dict(qwen2_vl=Qwen2VLConfig, qwen2_5_vl=Qwen2_5_VLConfig, qwen3_vl=Qwen3VLConfig)
+    return kinds[spec["family"]](
         text_config=text, vision_config=vision, tie_word_embeddings=spec.get("tie", False), **ids
     )
 
@@ -162,6 +165,7 @@ CLASSES = dict(
     llava=LlavaForConditionalGeneration,
     llava_next=LlavaNextForConditionalGeneration,
     llava_onevision=LlavaOnevisionForConditionalGeneration,
+    qwen2_vl=Qwen2VLForConditionalGeneration,
     qwen2_5_vl=Qwen2_5_VLForConditionalGeneration,
     qwen3_vl=Qwen3VLForConditionalGeneration,
     smolvlm=SmolVLMForConditionalGeneration,
@@ -216,6 +220,30 @@ def random_weights(model, seed):
             last.add_(3) if id(last) in zero_centred else last.mul_(4)
 
 
+def as_published(path):
+    """config.json and preprocessor_config.json of Qwen2-VL in the spelling of transformers 4.45."""
+    file = path / "config.json"
+    data = json.loads(file.read_text())
+    text, vision = data.pop("text_config"), data["vision_config"]
+    rope = text.pop("rope_parameters")
+    for key in ["layer_types", "dtype", "model_type"]:
+        text.pop(key, None)
+    for key in ["rope_parameters", "hidden_act", "dtype"]:
+        vision.pop(key, None)
+    vision |= dict(in_chans=vision.pop("in_channels"), spatial_patch_size=vision["patch_size"])
+    data |= text | dict(
+        torch_dtype=data.pop("dtype"),
+        rope_theta=rope["rope_theta"],
+        rope_scaling=dict(type="mrope", mrope_section=rope["mrope_section"]),
+    )
+    file.write_text(json.dumps(data, indent=2))
+    file = path / "preprocessor_config.json"
+    data = json.loads(file.read_text())
+    size = data.pop("size")
+    data |= dict(min_pixels=size["shortest_edge"], max_pixels=size["longest_edge"])
+    file.write_text(json.dumps(data, indent=2))
+
+
 def build(name, path, seed=0):
     """Writes checkpoint `name` of SPECS into `path` (an HF model directory)
     and returns the path."""
@@ -251,6 +279,8 @@ def build(name, path, seed=0):
     model = model.to(spec.get("dtype", torch.float32))
     model.config.dtype = spec.get("dtype", torch.float32)
     model.save_pretrained(path, max_shard_size="150KB" if spec.get("shards") else "5GB")
+    if spec.get("flat"):
+        as_published(path)
     generation = path / "generation_config.json"
     if generation.exists():
         data = json.loads(generation.read_text())

@@ -122,6 +122,7 @@ ONEVISION_TEMPLATE = (
 )
 TEMPLATES = dict(
     gemma3=GEMMA_TEMPLATE,
+    qwen2_vl=QWEN25_TEMPLATE,
     qwen2_5_vl=QWEN25_TEMPLATE,
     qwen3_vl=QWEN3_TEMPLATE,
     smolvlm=SMOL_TEMPLATE,
@@ -220,7 +221,7 @@ def write_processor(path, spec, tokenizer):
     )
     fast.save_pretrained(path)
     if not smol:
-        patch = 14 if spec["family"] == "qwen2_5_vl" else 16
+        patch = 16 if spec["family"] == "qwen3_vl" else 14
         shortest, longest = spec["pixels"]
         mean = dict(image_mean=[0.5] * 3, image_std=[0.5] * 3) if patch == 16 else {}
         Qwen2VLImageProcessor(

@@ -49,6 +49,7 @@ FAMILY_ROWS = [
 ]
 NAMES = list(families.SPECS)
 TRAINED = [
+    "qwen2_gqa",
     "qwen25_gqa",
     "qwen3_gqa",
     "smol_tied",
@@ -338,7 +339,7 @@ def targets_of(name):
             rf"({decoder})|(.*connector.*\.proj)"
             r"|(.*vision_model.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2))"
         )
-    tower = r".*visual\.blocks.*\.(qkv|proj|gate_proj|up_proj|down_proj|linear_fc1|linear_fc2)"
+    tower = r".*visual\.blocks.*\.(qkv|proj|gate_proj|up_proj|down_proj|(linear_)?fc[12])"
     merger = r".*visual\.merger\.(mlp\.0|mlp\.2|linear_fc1|linear_fc2)"
     deep = r".*visual\.deepstack_merger_list\.\d+\.linear_fc[12]"
     return f"({decoder})|({tower})|({merger})|({deep})"
@@ -556,7 +557,8 @@ def test_packed_passes_and_recomputation_give_the_same_steps(
 
 
 @pytest.mark.parametrize(
-    "name", ["qwen25_gqa", "qwen3_gqa", "smol_tied", "llava_qwen2_siglip", "gemma_gqa"]
+    "name",
+    ["qwen2_gqa", "qwen25_gqa", "qwen3_gqa", "smol_tied", "llava_qwen2_siglip", "gemma_gqa"],
 )
 def test_steps_over_an_nf4_base(name, family_dir, family_adapter, images, family_rows, tmp_path):
     """transformers with the decoder's dequantised weights (checked by test_nf4)
@@ -650,6 +652,7 @@ def pixels_of(peer, extra):
 @pytest.mark.parametrize(
     "name",
     [
+        "qwen2_flat_shards",
         "qwen25_gqa",
         "qwen3_gqa",
         "smol_tied",
@@ -721,6 +724,7 @@ def test_images_of_many_forms_take_the_processors_places(name, family_dir, famil
 @pytest.mark.parametrize(
     "name",
     [
+        "qwen2_flat_shards",
         "qwen25_gqa",
         "qwen3_gqa",
         "smol_tied",
@@ -790,6 +794,7 @@ def test_the_adapters_python_answers_as_lft_does(
         ("smolvlm-lora", "smol_tied"),
         ("onevision-lora", "onevision"),
         ("gemma3-lora", "gemma_gqa"),
+        ("qwen-vl-lora", "qwen2_gqa"),
         ("qwen-vl-lora", "qwen25_gqa"),
         ("qwen-vl-lora", "qwen3_tied"),
     ],

@@ -17,6 +17,7 @@ from tools import lft, write_rows
 
 # A weight of the vision tower that the loss reaches, by its name in files and in lft.
 PLANTED = {
+    "qwen2_gqa": ("visual.blocks.1.mlp.fc1", "vision_tower.blocks.1.mlp.fc1"),
     "qwen25_gqa": ("visual.blocks.1.mlp.gate_proj", "vision_tower.blocks.1.mlp.gate_proj"),
     "qwen3_gqa": ("visual.blocks.1.attn.qkv", "vision_tower.blocks.1.attn.qkv"),
     "smol_tied": (

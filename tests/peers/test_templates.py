@@ -25,6 +25,7 @@ MOST = 512  # positions of the tiny models
 MARK = re.compile("[\ue000-\uefff]")  # around the words of a message
 # A family's checkpoint, and the name of the published template of such checkpoints.
 CHECKPOINTS = dict(
+    qwen2_gqa="qwen2_vl",
     qwen25_gqa="qwen2_5_vl",
     qwen3_gqa="qwen3_vl",
     smol_tied="smolvlm",
@@ -159,6 +160,7 @@ def prepared(name, model, rows, images, tmp_path, **data):
 
 # The token that ends an answer, by decoder; LLaVA's templates over Llama end no turn.
 ENDS = dict(
+    qwen2_vl="<|im_end|>",
     qwen2_5_vl="<|im_end|>",
     qwen3_vl="<|im_end|>",
     smolvlm="<end_of_utterance>",
