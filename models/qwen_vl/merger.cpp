@@ -19,7 +19,8 @@ at::Tensor MergerMlpImpl::forward(const at::Tensor& x) {
 PatchMergerImpl::PatchMergerImpl(const VisionConfig& config, at::TensorOptions options, bool after)
     : merged_(config.merged()), after_(after) {
   const bool old = !config.deep();
-  norm.make(*this, old ? "ln_q" : "norm", config, after ? merged_ : config.hidden, options);
+  norm.make(*this, old ? "ln_q" : "norm", config.gated(), after ? merged_ : config.hidden, kNormEps,
+            options);
   if (old) {
     mlp = register_module("mlp", MergerMlp(config, options));
     return;

@@ -28,7 +28,7 @@ class PatchMergerImpl : public torch::nn::Module {
   /// `after`: the norm is applied to merged patches instead of single ones.
   PatchMergerImpl(const VisionConfig& config, at::TensorOptions options, bool after);
   at::Tensor forward(const at::Tensor& x_sd);               // [k, out]
-  VisionNorm norm;                                          // "ln_q" before Qwen3-VL
+  layers::EitherNorm norm;                                  // "ln_q" before Qwen3-VL
   MergerMlp mlp{nullptr};                                   // before Qwen3-VL
   layers::Linear linear_fc1{nullptr}, linear_fc2{nullptr};  // Qwen3-VL only
 

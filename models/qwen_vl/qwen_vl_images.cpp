@@ -136,13 +136,7 @@ Json with_bounds(const VisionConfig& vision, const Json& file, const family::Ima
 std::shared_ptr<const family::ImageProcessor> native_processor(const VisionConfig& vision,
                                                                const family::ProcessorFile& file,
                                                                const family::ImageRules& rules) {
-  if (rules.fit != "native") {
-    throw Error(ErrorKind::kUsage, {.what = "unknown image fit",
-                                    .where = "data.image_fit",
-                                    .found = "\"" + rules.fit + "\"",
-                                    .expected = "native",
-                                    .next = {}});
-  }
+  family::expect_native(rules);
   const bool old = !vision.deep();
   const PixelBounds bounds = bounds_of(vision, file, rules);
   if (bounds.least > bounds.most) {

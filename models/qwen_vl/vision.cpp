@@ -15,8 +15,6 @@
 namespace lft::qwen_vl {
 namespace {
 
-constexpr double kNormEps = 1e-6;  // fixed, no file contains it
-
 /// x [s, ...] with groups of `unit` rows in the order of `groups_g`.
 at::Tensor reordered(const at::Tensor& x, const at::Tensor& groups_g, int64_t unit) {
   return x.unflatten(0, {-1, unit}).index_select(0, groups_g).flatten(0, 1);
@@ -90,22 +88,9 @@ at::Tensor VisionMlpImpl::forward(const at::Tensor& x_sd) {
   return call(second_, linear_fc2, ops::activation(activation_, call(first_, linear_fc1, x_sd)));
 }
 
-void VisionNorm::make(torch::nn::Module& parent, const char* name, const VisionConfig& config,
-                      int64_t size, at::TensorOptions options) {
-  if (config.gated()) {
-    rms = parent.register_module(name, layers::RmsNorm(size, kNormEps, options));
-  } else {
-    layer = parent.register_module(name, layers::LayerNorm(size, kNormEps, options));
-  }
-}
-
-at::Tensor VisionNorm::run(const char* name, const at::Tensor& x) const {
-  return rms ? call(name, rms, x) : call(name, layer, x);
-}
-
 VisionBlockImpl::VisionBlockImpl(const VisionConfig& config, at::TensorOptions options) {
-  norm1.make(*this, "norm1", config, config.hidden, options);
-  norm2.make(*this, "norm2", config, config.hidden, options);
+  norm1.make(*this, "norm1", config.gated(), config.hidden, kNormEps, options);
+  norm2.make(*this, "norm2", config.gated(), config.hidden, kNormEps, options);
   attn = register_module("attn", VisionAttention(config, options));
   mlp = register_module("mlp", VisionMlp(config, options));
 }

@@ -9,13 +9,15 @@
 #include <memory>
 #include <vector>
 
+#include "models/layers/either_norm.h"
 #include "models/layers/embedding.h"
 #include "models/layers/linear.h"
-#include "models/layers/norms.h"
 #include "models/layers/stack.h"
 #include "models/qwen_vl/grid.h"
 
 namespace lft::qwen_vl {
+
+constexpr double kNormEps = 1e-6;  // fixed, no file contains it
 
 /// The state of a pass that every block reads.
 struct VisionPass {
@@ -68,22 +70,12 @@ class VisionMlpImpl : public torch::nn::Module {
 };
 TORCH_MODULE(VisionMlp);
 
-/// An RMSNorm in Qwen2.5-VL, else a LayerNorm; the other one is null.
-struct VisionNorm {
-  layers::RmsNorm rms{nullptr};
-  layers::LayerNorm layer{nullptr};
-  /// Registers a norm of `size` features as a child of `parent`.
-  void make(torch::nn::Module& parent, const char* name, const VisionConfig& config, int64_t size,
-            at::TensorOptions options);
-  at::Tensor run(const char* name, const at::Tensor& x) const;
-};
-
 class VisionBlockImpl : public torch::nn::Module {
  public:
   VisionBlockImpl(const VisionConfig& config, at::TensorOptions options);
   at::Tensor forward(const at::Tensor& x_sd, const VisionPass& pass,
                      const ops::PackedSequences& sequences);
-  VisionNorm norm1, norm2;
+  layers::EitherNorm norm1, norm2;  // an RMSNorm in Qwen2.5-VL
   VisionAttention attn{nullptr};
   VisionMlp mlp{nullptr};
 };
