@@ -5,6 +5,7 @@
 
 #include "kernels/common/error.h"
 #include "models/gemma/gemma_family.h"
+#include "models/internvl/internvl_family.h"
 #include "models/llava/llava_family.h"
 #include "models/qwen_vl/qwen_vl_family.h"
 #include "models/smolvlm/smolvlm_family.h"
@@ -23,6 +24,7 @@ const std::vector<Line>& lines() {
       {"llava", llava::llava_family()},
       {"llava_next", llava::llava_family(llava::Kind::kNext)},
       {"llava_onevision", llava::llava_family(llava::Kind::kOneVision)},
+      {"internvl", internvl::internvl_family()},
       {"gemma3", gemma::gemma_family()},
       {"smolvlm", smolvlm::smolvlm_family()},
       {"idefics3", smolvlm::smolvlm_family()},

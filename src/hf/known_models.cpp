@@ -125,13 +125,24 @@ io::Json large_tower(int64_t image) {
   return tower_json("idefics3_vision", 1152, 4304, 27, 16, image, 14);
 }
 
+io::Json internvl(const char* text_type, const Decoder& decoder) {
+  io::Json text = decoder_json(text_type, decoder);
+  text["rope_theta"] = 1e6;
+  io::Json json = {{"model_type", "internvl"},
+                   {"torch_dtype", "bfloat16"},
+                   {"text_config", text},
+                   {"vision_config", {{"attention_bias", true}}}};
+  json["tie_word_embeddings"] = decoder.tied;
+  return json;
+}
+
 struct Known {
   std::string name;
   io::Json config;
 };
 
 const std::vector<Known>& all_known() {
-  constexpr int64_t k32 = 32768, k128 = 131072, k256 = 262144;
+  constexpr int64_t k32 = 32768, k40 = 40960, k128 = 131072, k256 = 262144;
   static const std::vector<Known> known = {
       {"llava-hf/llava-1.5-7b-hf", llava("llava", "llama", {4096, 11008, 32, 32, 32, 32064, 4096})},
       {"llava-hf/llava-1.5-13b-hf",
@@ -156,6 +167,14 @@ const std::vector<Known>& all_known() {
        qwen3_vl({2560, 9728, 36, 32, 8, 151936, k256, 128, true}, true)},
       {"Qwen/Qwen3-VL-8B-Instruct", qwen3_vl({4096, 12288, 36, 32, 8, 151936, k256, 128}, false)},
       {"Qwen/Qwen3-VL-32B-Instruct", qwen3_vl({5120, 25600, 64, 64, 8, 151936, k256, 128}, false)},
+      {"OpenGVLab/InternVL3-1B-hf", internvl("qwen2", {896, 4864, 24, 14, 2, 151674, k32})},
+      {"OpenGVLab/InternVL3-2B-hf", internvl("qwen2", {1536, 8960, 28, 12, 2, 151674, k32})},
+      {"OpenGVLab/InternVL3-8B-hf", internvl("qwen2", {3584, 18944, 28, 28, 4, 151674, k32})},
+      {"OpenGVLab/InternVL3_5-1B-HF", internvl("qwen3", {1024, 3072, 28, 16, 8, 151936, k40, 128})},
+      {"OpenGVLab/InternVL3_5-2B-HF", internvl("qwen3", {2048, 6144, 28, 16, 8, 151936, k40, 128})},
+      {"OpenGVLab/InternVL3_5-4B-HF", internvl("qwen3", {2560, 9728, 36, 32, 8, 151936, k40, 128})},
+      {"OpenGVLab/InternVL3_5-8B-HF",
+       internvl("qwen3", {4096, 12288, 36, 32, 8, 151936, k40, 128})},
       {"HuggingFaceTB/SmolVLM-256M-Instruct",
        idefics3({576, 1536, 30, 9, 3, 49280, 8192}, small_tower(), 49190, 4)},
       {"HuggingFaceTB/SmolVLM-500M-Instruct",

@@ -253,7 +253,7 @@ TEST(QwenVlConfig, RefusesWhatIsOutOfRange) {
   refused("qwen2_5_vl", "vision_config", "fullatt_block_indexes", Json::array({2, 1}));
   refused("qwen2_vl", "text_config", "head_dim", 12);
   refused("qwen2_vl", "vision_config", "hidden_size", 31);
-  refused("qwen2_vl", "vision_config", "embed_dim", 26);
+  refused("qwen2_vl", "vision_config", "num_heads", 5);
   refused("qwen2_vl", "vision_config", "mlp_ratio", 0);
   refused("qwen2_vl", "vision_config", "mlp_ratio", 0.01);
   refused("qwen3_vl", "vision_config", "deepstack_visual_indexes", Json::array({0, 3}));

@@ -70,6 +70,11 @@ Json config_of(const std::string& model_type) {
                        {"vision_config", kVision},
                        {"image_token_id", 60},
                        {"scale_factor", 2}});
+  if (model_type == "internvl") {
+    Json tower = with(kVision, {{"attention_bias", true}, {"use_qk_norm", true}}),
+         text = with(kText, {{"model_type", "qwen3"}, {"head_dim", 8}});
+    return with(base, {{"text_config", text}, {"vision_config", tower}, {"image_token_id", 60}});
+  }
   if (model_type == "gemma3")
     return with(base,
                 {{"text_config", with(kText, {{"model_type", "gemma3_text"}, {"head_dim", 8}})},
@@ -197,7 +202,8 @@ TEST_P(WholeScopes, NamesOfModulesThatAreNotThereArePassedOver) {
 
 INSTANTIATE_TEST_SUITE_P(Families, WholeScopes,
                          ::testing::Values("llava", "llava_next", "llava_onevision", "qwen2_vl",
-                                           "qwen2_5_vl", "qwen3_vl", "smolvlm", "gemma3"),
+                                           "qwen2_5_vl", "qwen3_vl", "smolvlm", "internvl",
+                                           "gemma3"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

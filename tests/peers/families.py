@@ -12,6 +12,8 @@ from transformers import (
     Gemma3ForConditionalGeneration,
     Idefics3Config,
     Idefics3ForConditionalGeneration,
+    InternVLConfig,
+    InternVLForConditionalGeneration,
     LlamaConfig,
     LlavaConfig,
     LlavaForConditionalGeneration,
@@ -33,10 +35,23 @@ from transformers import (
 )
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 
-from family_processors import write_gemma_processor, write_processor, write_wide_processor
+from family_processors import (
+    write_gemma_processor,
+    intern_positions,
+    write_intern_processor,
+    write_processor,
+    write_wide_processor,
+)
 from family_specs import SPECS
 from family_specs_wide import WIDE
-from family_tokenizers import gemma_tokenizer, qwen_tokenizer, smol_tokenizer, wide_tokenizer
+from family_tokenizers import (
+    INTERN_TOKENS,
+    QWEN_TOKENS,
+    gemma_tokenizer,
+    qwen_tokenizer,
+    smol_tokenizer,
+    wide_tokenizer,
+)
 
 
 def qwen_config(spec, tokenizer, vocab):
@@ -160,7 +175,29 @@ def gemma_config(spec, tokenizer, vocab):
     )
 
 
+def intern_config(spec, tokenizer, vocab):
+    end = tokenizer.token_to_id("<|endoftext|>")
+    text = dict(
+        spec["text"],
+        vocab_size=vocab,
+        max_position_embeddings=512,
+        tie_word_embeddings=spec.get("tie", False),
+        bos_token_id=end,
+        eos_token_id=tokenizer.token_to_id("<|im_end|>"),
+        pad_token_id=end,
+    )
+    return InternVLConfig(
+        text_config=text,
+        vision_config=spec["vision"],
+        downsample_ratio=1 / spec["scale"],
+        image_seq_length=intern_positions(spec),
+        image_token_id=tokenizer.token_to_id("<IMG_CONTEXT>"),
+        tie_word_embeddings=spec.get("tie", False),
+    )
+
+
 CLASSES = dict(
+    internvl=InternVLForConditionalGeneration,
     gemma3=Gemma3ForConditionalGeneration,
     llava=LlavaForConditionalGeneration,
     llava_next=LlavaNextForConditionalGeneration,
@@ -183,7 +220,9 @@ def random_weights(model, seed):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            if "norm" in name or "ln_q" in name:
+            if "lambda_" in name:
+                parameter.copy_(noise * 0.3 + 0.6)
+            elif "norm" in name or "ln_q" in name:
                 parameter.copy_(
                     noise * 0.1
                     + (1 if name.endswith("weight") and id(parameter) not in zero_centred else 0)
@@ -250,10 +289,11 @@ def build(name, path, seed=0):
     spec = copy.deepcopy(SPECS[name])
     path = pathlib.Path(path)
     path.mkdir(parents=True)
-    smol, wide, gemma = (
+    smol, wide, gemma, intern = (
         spec["family"] in ("smolvlm", "idefics3"),
         spec["family"] in WIDE,
         spec["family"] == "gemma3",
+        spec["family"] == "internvl",
     )
     tokenizer = (
         smol_tokenizer()
@@ -262,16 +302,26 @@ def build(name, path, seed=0):
         if wide
         else gemma_tokenizer(path, spec)
         if gemma
-        else qwen_tokenizer()
+        else qwen_tokenizer(INTERN_TOKENS if intern else QWEN_TOKENS)
     )
     vocab = spec.get("vocab", (tokenizer.get_vocab_size() + 63) // 64 * 64)
     config = (
-        smol_config if smol else wide_config if wide else gemma_config if gemma else qwen_config
+        smol_config
+        if smol
+        else wide_config
+        if wide
+        else gemma_config
+        if gemma
+        else intern_config
+        if intern
+        else qwen_config
     )(spec, tokenizer, vocab)
     if wide:
         write_wide_processor(path, spec)
     elif gemma:
         write_gemma_processor(path, spec, tokenizer)
+    elif intern:
+        write_intern_processor(path, spec, tokenizer)
     else:
         write_processor(path, spec, tokenizer)
     model = CLASSES[spec["family"]](config)

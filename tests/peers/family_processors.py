@@ -4,7 +4,10 @@ from transformers import (
     AutoTokenizer,
     Gemma3ImageProcessor,
     Gemma3Processor,
+    GotOcr2ImageProcessor,
     Idefics3Processor,
+    InternVLProcessor,
+    InternVLVideoProcessor,
     LlavaImageProcessor,
     LlavaNextImageProcessor,
     LlavaNextProcessor,
@@ -89,6 +92,16 @@ GEMMA_TEMPLATE = (
     "    {{'<start_of_turn>model\n'}}\n"
     "{%- endif -%}\n"
 )
+INTERN_TEMPLATE = (
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n'}}"
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for content in message['content'] %}"
+    "{% if content['type'] == 'image' %}{{ '<IMG_CONTEXT>\n' }}"
+    "{% elif content['type'] == 'video' %}{{ '<video>\n' }}"
+    "{% elif content['type'] == 'text' %}{{ content['text'] }}{% endif %}{% endfor %}{% endif %}"
+    "{{'<|im_end|>\n'}}{% endfor %}"
+    "{% if add_generation_prompt %}{{'<|im_start|>assistant\n' }}{% endif %}"
+)
 # As in the llava-hf checkpoints: the images first, then the texts.
 # IN_PLACE keeps each image at its position.
 VICUNA_TEMPLATE = (
@@ -122,6 +135,7 @@ ONEVISION_TEMPLATE = (
 )
 TEMPLATES = dict(
     gemma3=GEMMA_TEMPLATE,
+    internvl=INTERN_TEMPLATE,
     qwen2_vl=QWEN25_TEMPLATE,
     qwen2_5_vl=QWEN25_TEMPLATE,
     qwen3_vl=QWEN3_TEMPLATE,
@@ -204,6 +218,43 @@ def write_gemma_processor(path, spec, tokenizer):
         fast,
         chat_template=GEMMA_TEMPLATE,
         image_seq_length=spec["side"] ** 2,
+    ).save_pretrained(path)
+
+
+def intern_positions(spec):
+    """Positions of a tile."""
+    side = spec["vision"]["image_size"] // spec["vision"]["patch_size"] // spec["scale"]
+    return side**2
+
+
+def write_intern_processor(path, spec, tokenizer):
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        unk_token="<|endoftext|>",
+        extra_special_tokens=dict(
+            start_image_token="<img>",
+            end_image_token="</img>",
+            context_image_token="<IMG_CONTEXT>",
+            video_token="<video>",
+        ),
+        chat_template=INTERN_TEMPLATE,
+    )
+    side, (fewest, most) = spec["vision"]["image_size"], spec["tiles"]
+    images = GotOcr2ImageProcessor(
+        size=dict(height=side, width=side),
+        image_mean=[0.485, 0.456, 0.406],
+        image_std=[0.229, 0.224, 0.225],
+        min_patches=fewest,
+        max_patches=most,
+    )
+    InternVLProcessor(
+        images,
+        fast,
+        InternVLVideoProcessor(size=dict(height=side, width=side)),
+        image_seq_length=intern_positions(spec),
+        chat_template=INTERN_TEMPLATE,
     ).save_pretrained(path)
 
 

@@ -49,6 +49,8 @@ FAMILY_ROWS = [
 ]
 NAMES = list(families.SPECS)
 TRAINED = [
+    "intern_gqa",
+    "intern_qwen3_norms",
     "qwen2_gqa",
     "qwen25_gqa",
     "qwen3_gqa",
@@ -78,6 +80,10 @@ def is_smol(name):
 
 def is_wide(name):
     return families.SPECS[name]["family"] in families.WIDE
+
+
+def is_intern(name):
+    return families.SPECS[name]["family"] == "internvl"
 
 
 def is_gemma(name):
@@ -166,6 +172,11 @@ class FamilyPeer:
             return made["input_ids"][0].tolist(), {
                 key: made[key] for key in ("pixel_values",) if key in made
             }
+        if is_intern(self.name):
+            processor = AutoProcessor.from_pretrained(self.path)
+            made = processor(text=[text], images=images or None, return_tensors="pt")
+            extra = {key: made[key] for key in ("pixel_values",) if key in made}
+            return made["input_ids"][0].tolist(), extra
         if is_smol(self.name):
             kind = (
                 SmolVLMImageProcessorPil
@@ -250,7 +261,7 @@ class FamilyPeer:
         kinds = torch.tensor([[int(token == self.image_token) for token in ids]])
         more = (
             {}
-            if is_smol(self.name) or is_wide(self.name)
+            if is_smol(self.name) or is_wide(self.name) or is_intern(self.name)
             else {"token_type_ids" if is_gemma(self.name) else "mm_token_type_ids": kinds}
         )
         return self.model(input_ids=torch.tensor([ids]), **extra, **more).logits[0]
@@ -329,6 +340,11 @@ def targets_of(name):
     )
     if is_gemma(name):  # no linear layer in the projector
         return rf"({decoder})|(.*vision_tower.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2))"
+    if is_intern(name):
+        return (
+            rf"({decoder})|(.*multi_modal_projector\.linear_[12])"
+            r"|(.*vision_tower.*\.(q_proj|k_proj|v_proj|projection_layer|fc1|fc2))"
+        )
     if is_wide(name):
         return (
             rf"({decoder})|(.*multi_modal_projector\.linear_[12])"
@@ -558,7 +574,15 @@ def test_packed_passes_and_recomputation_give_the_same_steps(
 
 @pytest.mark.parametrize(
     "name",
-    ["qwen2_gqa", "qwen25_gqa", "qwen3_gqa", "smol_tied", "llava_qwen2_siglip", "gemma_gqa"],
+    [
+        "qwen2_gqa",
+        "qwen25_gqa",
+        "qwen3_gqa",
+        "smol_tied",
+        "llava_qwen2_siglip",
+        "gemma_gqa",
+        "intern_qwen3_norms",
+    ],
 )
 def test_steps_over_an_nf4_base(name, family_dir, family_adapter, images, family_rows, tmp_path):
     """transformers with the decoder's dequantised weights (checked by test_nf4)
@@ -620,7 +644,7 @@ def pixels_of(peer, extra):
     )
     if is_smol(peer.name):
         tiles = [extra["pixel_values"][0]]
-    elif is_gemma(peer.name):
+    elif is_gemma(peer.name) or is_intern(peer.name):
         tiles = [extra["pixel_values"]]
     elif is_wide(peer.name):
         whole = (
@@ -662,13 +686,15 @@ def pixels_of(peer, extra):
         "onevision",
         "gemma_gqa",
         "gemma_bf16",
+        "intern_gqa",
+        "intern_bf16_shards",
     ],
 )
 def test_pixels_are_the_processors(name, family_dir, family_peer, images, tmp_path):
     peer, rows = family_peer(name), [item for item in FAMILY_ROWS if reference.images_of(item)]
     file = family_dir(name) / (
         "processor_config.json"
-        if is_smol(name) or is_wide(name) or is_gemma(name)
+        if is_smol(name) or is_wide(name) or is_gemma(name) or is_intern(name)
         else "preprocessor_config.json"
     )
     colours = json.loads(file.read_text())
@@ -689,7 +715,16 @@ def test_pixels_are_the_processors(name, family_dir, family_peer, images, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "name", ["qwen3_gqa", "smol_tied", "next_mistral", "onevision", "gemma_gqa"]
+    "name",
+    [
+        "qwen3_gqa",
+        "smol_tied",
+        "next_mistral",
+        "onevision",
+        "gemma_gqa",
+        "intern_qwen3_norms",
+        "intern_bf16_shards",
+    ],
 )
 def test_images_of_many_forms_take_the_processors_places(name, family_dir, family_peer, tmp_path):
     peer, draw, rows = family_peer(name), random.Random(5), []
@@ -735,6 +770,7 @@ def test_images_of_many_forms_take_the_processors_places(name, family_dir, famil
         "onevision",
         "gemma_gqa",
         "gemma_shards",
+        "intern_gqa",
     ],
 )
 def test_the_adapters_python_answers_as_lft_does(
@@ -794,6 +830,7 @@ def test_the_adapters_python_answers_as_lft_does(
         ("smolvlm-lora", "smol_tied"),
         ("onevision-lora", "onevision"),
         ("gemma3-lora", "gemma_gqa"),
+        ("internvl-lora", "intern_gqa"),
         ("qwen-vl-lora", "qwen2_gqa"),
         ("qwen-vl-lora", "qwen25_gqa"),
         ("qwen-vl-lora", "qwen3_tied"),
@@ -813,6 +850,8 @@ def test_the_recipe_trains_in_miniature(recipe, name, family_dir, images, family
         "train.batch_size": 2,
         "data.max_tokens": 512,
     }
+    if recipe == "internvl-lora":
+        sets["data.max_pixels"] = 6 * 56 * 56
     if recipe != "qwen-vl-lora":
         sets |= {"data.eval_share": 0.25, "train.eval_every_steps": 1}
     arguments = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]

@@ -17,6 +17,10 @@ from tools import lft, write_rows
 
 # A weight of the vision tower that the loss reaches, by its name in files and in lft.
 PLANTED = {
+    "intern_gqa": (
+        "vision_tower.encoder.layer.1.attention.v_proj",
+        "vision_tower.encoder.layer.1.attention.v_proj",
+    ),
     "qwen2_gqa": ("visual.blocks.1.mlp.fc1", "vision_tower.blocks.1.mlp.fc1"),
     "qwen25_gqa": ("visual.blocks.1.mlp.gate_proj", "vision_tower.blocks.1.mlp.gate_proj"),
     "qwen3_gqa": ("visual.blocks.1.attn.qkv", "vision_tower.blocks.1.attn.qkv"),

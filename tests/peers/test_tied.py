@@ -42,6 +42,7 @@ NAMES = [
     "smol_tied",
     "llava_qwen2_siglip",
     "gemma_gqa",
+    "intern_qwen3_norms",
 ]
 # LoraConfig's arguments; `lora` are further target modules. Under "kept" the model stays tied.
 CASES = {

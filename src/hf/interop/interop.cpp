@@ -2,6 +2,7 @@
 
 #include "kernels/common/error.h"
 #include "models/family/family.h"
+#include "models/internvl/internvl_images.h"
 #include "models/smolvlm/smolvlm_images.h"
 #include "src/hf/interop/llava_gguf.h"
 #include "src/hf/interop/qwen_vl_gguf.h"
@@ -16,11 +17,20 @@ struct InteropRow {
   const char* oldest_transformers = "4.52";
   const char* more_packages = "";
   bool sglang = false;
-  bool longest_edge = false;  // the processor takes the longer side of an image, not its pixels
+  /// The processor's argument for the largest number of pixels; null: max_pixels itself.
+  std::string (*size_argument)(const family::ModelConfig&, int64_t max_pixels) = nullptr;
   /// Why lft does not write a GGUF of the model, as a sentence; empty: no particular reason.
   std::string (*why_no_gguf)(const family::ModelConfig&) = nullptr;
   GgufForm (*gguf)(const family::ModelConfig&) = nullptr;
 };
+
+std::string longest_edge(const family::ModelConfig&, int64_t max_pixels) {
+  return "size={\"longest_edge\": " + std::to_string(smolvlm::longest_edge(max_pixels)) + "}";
+}
+
+std::string most_tiles(const family::ModelConfig& config, int64_t max_pixels) {
+  return "max_patches=" + std::to_string(internvl::tiles_of(internvl::fields(config), max_pixels));
+}
 
 const InteropRow kInterop[] = {
     {.model_type = "llava",
@@ -33,15 +43,18 @@ const InteropRow kInterop[] = {
      .transformers_class = "LlavaOnevisionForConditionalGeneration",
      .why_no_gguf = llava_without_gguf},
     {.model_type = "gemma3", .transformers_class = "Gemma3ForConditionalGeneration"},
+    {.model_type = "internvl",
+     .transformers_class = "InternVLForConditionalGeneration",
+     .size_argument = most_tiles},
     {.model_type = "smolvlm",
      .transformers_class = "SmolVLMForConditionalGeneration",
      .more_packages = " num2words",  // SmolVLMProcessor spells out numbers
-     .longest_edge = true,
+     .size_argument = longest_edge,
      .why_no_gguf = smolvlm_without_gguf,
      .gguf = smolvlm_gguf},
     {.model_type = "idefics3",
      .transformers_class = "Idefics3ForConditionalGeneration",
-     .longest_edge = true,
+     .size_argument = longest_edge,
      .why_no_gguf = smolvlm_without_gguf,
      .gguf = smolvlm_gguf},
     {.model_type = "qwen2_5_vl",
@@ -85,11 +98,8 @@ std::string more_packages(const family::ModelConfig& config) {
 
 std::string processor_arguments(const family::ModelConfig& config,
                                 const family::InputSettings& input) {
-  if (row_of(config).longest_edge) {
-    if (input.max_pixels <= 0) return "";
-    return ", size={\"longest_edge\": " + std::to_string(smolvlm::longest_edge(input.max_pixels)) +
-           "}";
-  }
+  if (const InteropRow& row = row_of(config); row.size_argument != nullptr)
+    return input.max_pixels > 0 ? ", " + row.size_argument(config, input.max_pixels) : "";
   std::string text;
   if (input.min_pixels > 0) text += ", min_pixels=" + std::to_string(input.min_pixels);
   if (input.max_pixels > 0) text += ", max_pixels=" + std::to_string(input.max_pixels);

@@ -51,11 +51,8 @@ constexpr const char* kGemma = R"({%- set ns = namespace(system='') -%}
 {%- endfor -%}{%- endif -%}{{- '<end_of_turn>\n' -}}{%- endif -%}{%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<start_of_turn>model\n' -}}{%- endif -%})";
 
-constexpr Named kTemplates[] = {{"chatml", kChatml},
-                                {"qwen3-vl", kChatml},
-                                {"mistral", kMistral},
-                                {"smolvlm", kSmolvlm},
-                                {"gemma", kGemma}};
+constexpr Named kTemplates[] = {{"chatml", kChatml},   {"qwen3-vl", kChatml}, {"internvl", kChatml},
+                                {"mistral", kMistral}, {"smolvlm", kSmolvlm}, {"gemma", kGemma}};
 
 }  // namespace
 
@@ -66,8 +63,9 @@ std::optional<TemplateText> family_template(const std::string& name,
   std::string text = kSaid;
   if (name == "chatml") text += kChatmlSystem;
   text += found->jinja;
+  const std::string mark = image_mark + (name == "internvl" ? "\\n" : "");
   for (size_t at = text.find("MARK"); at != std::string::npos; at = text.find("MARK", at + 1))
-    text.replace(at, 4, image_mark);
+    text.replace(at, 4, mark);
   return TemplateText{.text = std::move(text), .where = "template " + name};
 }
 
