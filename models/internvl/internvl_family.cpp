@@ -9,21 +9,23 @@
 
 namespace lft::internvl {
 
-InternVlFamily::InternVlFamily()
+InternVlFamily::InternVlFamily(Layout layout)
     : Family({.name = "InternVL",
-              .names = checkpoint_names(),
+              .names = checkpoint_names(layout),
               .processor_mark = kImageMark,
               .placeholder = kImageMark,
-              .why_not_graphable = "images of InternVL differ in shape"}) {}
+              .writes_prompts = layout == Layout::kOriginal,
+              .why_not_graphable = "images of InternVL differ in shape"}),
+      layout_(layout) {}
 
-const InternVlFamily& internvl_family() {
-  static const InternVlFamily family;
-  return family;
+const InternVlFamily& internvl_family(Layout layout) {
+  static const InternVlFamily transformers(Layout::kTransformers), original(Layout::kOriginal);
+  return layout == Layout::kOriginal ? original : transformers;
 }
 
 family::ModelConfig InternVlFamily::parse(const nlohmann::json& config,
                                           const std::string& where) const {
-  return parse_internvl(config, where);
+  return parse_internvl(layout_, config, where);
 }
 
 std::string InternVlFamily::fingerprint(const family::ModelConfig& config) const {
@@ -31,7 +33,7 @@ std::string InternVlFamily::fingerprint(const family::ModelConfig& config) const
   out.precision(17);
   const InternVlFields& own = fields(config);
   const clip::ClipConfig& v = own.vision;
-  out << "internvl 1\n"
+  out << config.model_type << " 1\n"
       << family::fingerprint_of_decoder(config.text) << '\n'
       << v.hidden << ' ' << v.intermediate << ' ' << v.layers << ' ' << v.heads << ' '
       << v.image_size << ' ' << v.patch_size << ' ' << v.channels << ' ' << v.layer_norm_eps << ' '
@@ -50,7 +52,8 @@ family::VisionFacts InternVlFamily::vision(const family::ModelConfig& config) co
 
 family::FamilyDefaults InternVlFamily::defaults(const family::ModelConfig&,
                                                 const nlohmann::json&) const {
-  return {.template_name = "internvl", .image_fit = "native"};
+  return {.template_name = layout_ == Layout::kOriginal ? "internvl2_5" : "internvl",
+          .image_fit = "native"};
 }
 
 nlohmann::json InternVlFamily::processor_fitted(const family::ModelConfig& config,

@@ -1,12 +1,13 @@
-// InternVL as a family.
+// InternVL as two families, one for each layout.
 #pragma once
 #include "models/family/family.h"
+#include "models/internvl/config.h"
 
 namespace lft::internvl {
 
 class InternVlFamily : public family::Family {
  public:
-  InternVlFamily();
+  explicit InternVlFamily(Layout layout);
   family::ModelConfig parse(const nlohmann::json& config, const std::string& where) const override;
   std::string fingerprint(const family::ModelConfig& config) const override;
   family::VisionFacts vision(const family::ModelConfig& config) const override;
@@ -19,8 +20,11 @@ class InternVlFamily : public family::Family {
       const family::ImageRules& rules, std::vector<std::string>* notices) const override;
   family::Model build(const family::ModelConfig& config, at::ScalarType dtype, at::Device device,
                       ops::BaseStorage storage) const override;
+
+ private:
+  Layout layout_;
 };
 
-const InternVlFamily& internvl_family();
+const InternVlFamily& internvl_family(Layout layout = Layout::kTransformers);
 
 }  // namespace lft::internvl

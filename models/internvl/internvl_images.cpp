@@ -30,6 +30,7 @@ class TileProcessor : public family::ImageProcessor {
       : tile_(fields.vision.image_size),
         positions_(fields.tile_positions()),
         patches_(fields.vision.grid() * fields.vision.grid() + 1),
+        thumbnail_(fields.thumbnail),
         bounds_(bounds) {}
 
   family::ImagePlan plan(const Size& size) const override {
@@ -38,7 +39,7 @@ class TileProcessor : public family::ImageProcessor {
     if (grid.width * grid.height > 1) {
       shape.rows = grid.height;
       shape.columns = grid.width;
-      shape.tiles = shape.rows * shape.columns + 1;
+      shape.tiles = shape.rows * shape.columns + (thumbnail_ ? 1 : 0);
     }
     return {.shape = shape,
             .text = "<img>" + token() + "</img>",
@@ -60,7 +61,7 @@ class TileProcessor : public family::ImageProcessor {
       to += tiles.nbytes();
     };
     if (made.shape.rows > 0) add(made.shape.rows, made.shape.columns);
-    add(1, 1);
+    if (made.shape.rows == 0 || thumbnail_) add(1, 1);
     return made;
   }
 
@@ -80,18 +81,20 @@ class TileProcessor : public family::ImageProcessor {
             {"tile", tile_},
             {"min_patches", bounds_.least},
             {"max_patches", bounds_.most},
-            {"tile_positions", positions_}};
+            {"tile_positions", positions_},
+            {"thumbnail", thumbnail_}};
   }
 
  private:
   int64_t tile_, positions_, patches_;
+  bool thumbnail_;
   TileBounds bounds_;
 };
 
-/// A side of the file's `size`: a number, or an object of two equal ones.
+/// `size` is a number, or an object of two equal ones or of the shorter side.
 void check_size(const family::ProcessorFile& file, int64_t tile) {
   const Json size = file.json.value("size", Json());
-  if (size.is_null() || size == Json(tile)) return;
+  if (size.is_null() || size == Json(tile) || size == Json{{"shortest_edge", tile}}) return;
   if (size.is_object() && size.value("height", Json()) == Json(tile) &&
       size.value("width", Json()) == Json(tile))
     return;
@@ -102,7 +105,7 @@ void check_size(const family::ProcessorFile& file, int64_t tile) {
 
 TileBounds bounds_of(const InternVlFields& fields, const family::ProcessorFile& file,
                      const family::ImageRules& rules) {
-  TileBounds bounds;
+  TileBounds bounds = fields.tiles;
   bounds.least = file.integer("min_patches", 1, kMostTiles, bounds.least);
   bounds.most = file.integer("max_patches", 1, kMostTiles, bounds.most);
   if (rules.max_pixels > 0) bounds.most = tiles_of(fields, rules.max_pixels);

@@ -1,6 +1,6 @@
 // Image preprocessing of InternVL: tiles in the grid nearest to the image's aspect ratio, and the
 // whole image as the last tile, as in GotOcr2ImageProcessor of transformers (torchvision backend),
-// in uint8.
+// in uint8; also for the original layout, whose code resizes with Pillow.
 #pragma once
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -13,11 +13,6 @@ namespace lft::internvl {
 
 /// What transformers' processor replaces by an image's positions.
 constexpr char kImageMark[] = "<IMG_CONTEXT>";
-
-/// The smallest and the largest number of tiles, without the whole image.
-struct TileBounds {
-  int64_t least = 1, most = 12;
-};
 
 /// The number of whole tiles within a number of pixels, at least 1: data.max_pixels.
 int64_t tiles_of(const InternVlFields& fields, int64_t max_pixels);

@@ -21,55 +21,86 @@ at::Tensor add_to(const char* name, const at::Tensor& stream, const at::Tensor& 
 
 }  // namespace
 
+const BlockNames& block_names(Layout layout) {
+  static constexpr BlockNames kTransformers = {.attention = "attention",
+                                               .output = "projection_layer",
+                                               .before = "layernorm_before",
+                                               .after = "layernorm_after",
+                                               .scale_1 = "lambda_1",
+                                               .scale_2 = "lambda_2"};
+  static constexpr BlockNames kOriginal = {.attention = "attn",
+                                           .output = "proj",
+                                           .before = "norm1",
+                                           .after = "norm2",
+                                           .scale_1 = "ls1",
+                                           .scale_2 = "ls2"};
+  return layout == Layout::kOriginal ? kOriginal : kTransformers;
+}
+
 VisionAttentionImpl::VisionAttentionImpl(const InternVlFields& config, at::TensorOptions options)
-    : heads_(config.vision.heads) {
+    : heads_(config.vision.heads), names_(block_names(config.layout)) {
   const int64_t d = config.vision.hidden;
-  q_proj = register_module("q_proj", layers::Linear(d, d, config.qkv_bias, options));
-  k_proj = register_module("k_proj", layers::Linear(d, d, config.qkv_bias, options));
-  v_proj = register_module("v_proj", layers::Linear(d, d, config.qkv_bias, options));
-  projection_layer = register_module("projection_layer", layers::Linear(d, d, true, options));
+  const auto add = [&](const char* name, int64_t out) {
+    return register_module(name, layers::Linear(d, out, config.qkv_bias, options));
+  };
+  if (config.layout == Layout::kOriginal) {
+    qkv = add("qkv", 3 * d);
+  } else {
+    q_proj = add("q_proj", d);
+    k_proj = add("k_proj", d);
+    v_proj = add("v_proj", d);
+  }
+  output = register_module(names_.output, layers::Linear(d, d, true, options));
   if (!config.qk_norm) return;
   q_norm = register_module("q_norm", layers::RmsNorm(d, kHeadNormEps, options));
   k_norm = register_module("k_norm", layers::RmsNorm(d, kHeadNormEps, options));
 }
 
 at::Tensor VisionAttentionImpl::forward(const at::Tensor& x_nsd) {
-  const int64_t n = x_nsd.size(0), s = x_nsd.size(1), d = projection_layer->weight.size(0);
+  const int64_t n = x_nsd.size(0), s = x_nsd.size(1), d = output->weight.size(0);
   expect_dims(x_nsd, "x", {{"n"}, {"s"}, {"d", d}});
   const auto heads_first = [&](const at::Tensor& x) {
     expect_dims(x, "a projection's output", {{"n", n}, {"s", s}, {"h*e", d}});
     return x.view({n, s, heads_, -1}).transpose(1, 2);
   };
-  at::Tensor q = call("q_proj", q_proj, x_nsd), k = call("k_proj", k_proj, x_nsd);
-  const at::Tensor v = call("v_proj", v_proj, x_nsd);
+  at::Tensor q, k, v;
+  if (qkv) {
+    const at::Tensor all = call("qkv", qkv, x_nsd);
+    expect_dims(all, "the output of qkv", {{"n", n}, {"s", s}, {"3*h*e", 3 * d}});
+    q = all.narrow(2, 0, d), k = all.narrow(2, d, d), v = all.narrow(2, 2 * d, d);
+  } else {
+    q = call("q_proj", q_proj, x_nsd), k = call("k_proj", k_proj, x_nsd);
+    v = call("v_proj", v_proj, x_nsd);
+  }
   if (q_norm) {
     q = call("q_norm", q_norm, q).to(v.scalar_type());
     k = call("k_norm", k_norm, k).to(v.scalar_type());
   }
   const at::Tensor mixed = ops::attention(heads_first(q), heads_first(k), heads_first(v),
                                           /*mask=*/at::Tensor(), /*causal=*/false);
-  return call("projection_layer", projection_layer, mixed.transpose(1, 2).flatten(2));
+  return call(names_.output, output, mixed.transpose(1, 2).flatten(2));
 }
 
-VisionLayerImpl::VisionLayerImpl(const InternVlFields& config, at::TensorOptions options) {
+VisionLayerImpl::VisionLayerImpl(const InternVlFields& config, at::TensorOptions options)
+    : names_(block_names(config.layout)) {
   const int64_t d = config.vision.hidden;
   const double eps = config.vision.layer_norm_eps;
-  lambda_1 = register_parameter("lambda_1", at::empty({d}, options), /*requires_grad=*/false);
-  lambda_2 = register_parameter("lambda_2", at::empty({d}, options), /*requires_grad=*/false);
-  attention = register_module("attention", VisionAttention(config, options));
+  scale_1 = register_parameter(names_.scale_1, at::empty({d}, options), /*requires_grad=*/false);
+  scale_2 = register_parameter(names_.scale_2, at::empty({d}, options), /*requires_grad=*/false);
+  attention = register_module(names_.attention, VisionAttention(config, options));
   mlp = register_module("mlp", clip::ClipMlp(config.vision, options));
-  layernorm_before.make(*this, "layernorm_before", config.rms_norms, d, eps, options);
-  layernorm_after.make(*this, "layernorm_after", config.rms_norms, d, eps, options);
+  before.make(*this, names_.before, config.rms_norms, d, eps, options);
+  after.make(*this, names_.after, config.rms_norms, d, eps, options);
 }
 
 at::Tensor VisionLayerImpl::forward(const at::Tensor& x_nsd) {
-  const Dim d = {"d", lambda_1.size(0)};
+  const Dim d = {"d", scale_1.size(0)};
   expect_dims(x_nsd, "x", {{"n"}, {"s"}, d});
-  const at::Tensor middle = add_to(
-      "the output of attention", x_nsd,
-      call("attention", attention, layernorm_before.run("layernorm_before", x_nsd)), lambda_1, d);
-  return add_to("the output of mlp", middle,
-                call("mlp", mlp, layernorm_after.run("layernorm_after", middle)), lambda_2, d);
+  const at::Tensor middle =
+      add_to("the output of attention", x_nsd,
+             call(names_.attention, attention, before.run(names_.before, x_nsd)), scale_1, d);
+  return add_to("the output of mlp", middle, call("mlp", mlp, after.run(names_.after, middle)),
+                scale_2, d);
 }
 
 VisionEncoderImpl::VisionEncoderImpl(const InternVlFields& config, at::TensorOptions options) {

@@ -9,15 +9,24 @@
 
 namespace lft::internvl {
 
+/// The names of a block's parts, which differ between the layouts.
+struct BlockNames {
+  const char *attention, *output, *before, *after, *scale_1, *scale_2;
+};
+const BlockNames& block_names(Layout layout);
+
 class VisionAttentionImpl : public torch::nn::Module {
  public:
   VisionAttentionImpl(const InternVlFields& config, at::TensorOptions options);
   at::Tensor forward(const at::Tensor& x_nsd);
-  layers::Linear q_proj{nullptr}, k_proj{nullptr}, v_proj{nullptr}, projection_layer{nullptr};
+  layers::Linear q_proj{nullptr}, k_proj{nullptr}, v_proj{nullptr};
+  layers::Linear qkv{nullptr};  // original layout: one layer instead of three
+  layers::Linear output{nullptr};
   layers::RmsNorm q_norm{nullptr}, k_norm{nullptr};  // over all heads; null: none
 
  private:
   int64_t heads_;
+  const BlockNames& names_;
 };
 TORCH_MODULE(VisionAttention);
 
@@ -25,10 +34,13 @@ class VisionLayerImpl : public torch::nn::Module {
  public:
   VisionLayerImpl(const InternVlFields& config, at::TensorOptions options);
   at::Tensor forward(const at::Tensor& x_nsd);
-  layers::EitherNorm layernorm_before, layernorm_after;
+  layers::EitherNorm before, after;
   VisionAttention attention{nullptr};
   clip::ClipMlp mlp{nullptr};
-  at::Tensor lambda_1, lambda_2;  // [d]
+  at::Tensor scale_1, scale_2;  // [d]
+
+ private:
+  const BlockNames& names_;
 };
 TORCH_MODULE(VisionLayer);
 

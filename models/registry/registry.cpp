@@ -25,6 +25,7 @@ const std::vector<Line>& lines() {
       {"llava_next", llava::llava_family(llava::Kind::kNext)},
       {"llava_onevision", llava::llava_family(llava::Kind::kOneVision)},
       {"internvl", internvl::internvl_family()},
+      {"internvl_chat", internvl::internvl_family(internvl::Layout::kOriginal)},
       {"gemma3", gemma::gemma_family()},
       {"smolvlm", smolvlm::smolvlm_family()},
       {"idefics3", smolvlm::smolvlm_family()},

@@ -125,6 +125,24 @@ io::Json large_tower(int64_t image) {
   return tower_json("idefics3_vision", 1152, 4304, 27, 16, image, 14);
 }
 
+/// A config in the original layout, as most checkpoints are published.
+io::Json internvl_chat(const char* text_type, const Decoder& decoder) {
+  io::Json text = decoder_json(text_type, decoder);
+  text["rope_theta"] = 1e6;
+  io::Json tower = tower_json("intern_vit_6b", 1024, 4096, 24, 16, 448, 14);
+  tower["norm_type"] = "layer_norm";
+  tower["qk_normalization"] = false;
+  tower["qkv_bias"] = true;
+  return {{"model_type", "internvl_chat"},
+          {"torch_dtype", "bfloat16"},
+          {"ps_version", "v2"},
+          {"dynamic_image_size", true},
+          {"use_thumbnail", true},
+          {"max_dynamic_patch", 12},
+          {"llm_config", text},
+          {"vision_config", tower}};
+}
+
 io::Json internvl(const char* text_type, const Decoder& decoder) {
   io::Json text = decoder_json(text_type, decoder);
   text["rope_theta"] = 1e6;
@@ -167,6 +185,17 @@ const std::vector<Known>& all_known() {
        qwen3_vl({2560, 9728, 36, 32, 8, 151936, k256, 128, true}, true)},
       {"Qwen/Qwen3-VL-8B-Instruct", qwen3_vl({4096, 12288, 36, 32, 8, 151936, k256, 128}, false)},
       {"Qwen/Qwen3-VL-32B-Instruct", qwen3_vl({5120, 25600, 64, 64, 8, 151936, k256, 128}, false)},
+      {"OpenGVLab/InternVL3-1B", internvl_chat("qwen2", {896, 4864, 24, 14, 2, 151674, k32})},
+      {"OpenGVLab/InternVL3-2B", internvl_chat("qwen2", {1536, 8960, 28, 12, 2, 151674, k32})},
+      {"OpenGVLab/InternVL3-8B", internvl_chat("qwen2", {3584, 18944, 28, 28, 4, 151674, k32})},
+      {"OpenGVLab/InternVL3_5-1B",
+       internvl_chat("qwen3", {1024, 3072, 28, 16, 8, 151936, k40, 128})},
+      {"OpenGVLab/InternVL3_5-2B",
+       internvl_chat("qwen3", {2048, 6144, 28, 16, 8, 151936, k40, 128})},
+      {"OpenGVLab/InternVL3_5-4B",
+       internvl_chat("qwen3", {2560, 9728, 36, 32, 8, 151936, k40, 128})},
+      {"OpenGVLab/InternVL3_5-8B",
+       internvl_chat("qwen3", {4096, 12288, 36, 32, 8, 151936, k40, 128})},
       {"OpenGVLab/InternVL3-1B-hf", internvl("qwen2", {896, 4864, 24, 14, 2, 151674, k32})},
       {"OpenGVLab/InternVL3-2B-hf", internvl("qwen2", {1536, 8960, 28, 12, 2, 151674, k32})},
       {"OpenGVLab/InternVL3-8B-hf", internvl("qwen2", {3584, 18944, 28, 28, 4, 151674, k32})},

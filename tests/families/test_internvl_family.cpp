@@ -1,5 +1,6 @@
 // InternVL: its config.json, tensors, names and images.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -135,6 +136,126 @@ TEST(InternVlFamily, ConfigsThatCannotBeAreRefusedByField) {
               std::string::npos)
         << pointer << " " << value;
   EXPECT_EQ(refused("/downsample_ratio", 0.25), "");
+}
+
+/// The same model in the layout of the original code, as InternVL3-1B is published.
+Json original() {
+  const Json same = tiny();
+  Json text = same["text_config"], tower = same["vision_config"];
+  text["eos_token_id"] = 7;
+  tower.update({{"model_type", "intern_vit_6b"},
+                {"image_size", 56},
+                {"patch_size", 7},
+                {"norm_type", "layer_norm"},
+                {"qk_normalization", false},
+                {"qkv_bias", true}});
+  return {{"model_type", "internvl_chat"}, {"image_token_id", 50},   {"llm_config", text},
+          {"vision_config", tower},        {"force_image_size", 56}, {"ps_version", "v2"},
+          {"dynamic_image_size", true},    {"use_thumbnail", true},  {"max_dynamic_patch", 3},
+          {"tie_word_embeddings", true}};
+}
+
+TEST(InternVlOriginal, NamesAreThoseOfItsCode) {
+  const family::ModelConfig config = parsed(original());
+  const family::CheckpointNames& names = config.family->names;
+  const auto tensors = tensors_of(config);
+  EXPECT_EQ(tensors.at("vision_tower.encoder.layer.1.attn.qkv.weight"),
+            (std::vector<int64_t>{48, 16}));
+  EXPECT_EQ(tensors.count("language_model.lm_head.weight"), 1u);  // llm_config decides
+  const std::vector<std::pair<std::string, std::string>> published = {
+      {"vision_tower.embeddings.cls_token", "vision_model.embeddings.class_embedding"},
+      {"vision_tower.embeddings.position_embeddings", "vision_model.embeddings.position_embedding"},
+      {"vision_tower.embeddings.patch_embeddings.projection.bias",
+       "vision_model.embeddings.patch_embedding.bias"},
+      {"vision_tower.encoder.layer.1.attn.qkv.bias", "vision_model.encoder.layers.1.attn.qkv.bias"},
+      {"vision_tower.encoder.layer.0.norm2.bias", "vision_model.encoder.layers.0.norm2.bias"},
+      {"vision_tower.encoder.layer.0.ls1", "vision_model.encoder.layers.0.ls1"},
+      {"multi_modal_projector.layer_norm.weight", "mlp1.0.weight"},
+      {"multi_modal_projector.linear_2.weight", "mlp1.3.weight"},
+      {"language_model.model.layers.1.self_attn.q_norm.weight",
+       "language_model.model.layers.1.self_attn.q_norm.weight"},
+      {"language_model.lm_head.weight", "language_model.lm_head.weight"}};
+  for (const auto& [name, stored] : published) {
+    EXPECT_EQ(tensors.count(name), 1u) << name;
+    EXPECT_EQ(names.stored_name(name), stored);
+    EXPECT_EQ(names.peft_name(name), stored);
+    EXPECT_EQ(names.canonical_name(stored, config), name);
+  }
+  for (const auto& [name, shape] : tensors)
+    EXPECT_EQ(names.canonical_name(names.stored_name(name), config), name);
+  EXPECT_EQ(&registry::family_of_peft_names({"vision_model.encoder.layers.0.attn.qkv", "mlp1.1"}),
+            config.family);
+}
+
+TEST(InternVlOriginal, TheConfigIsReadAsItsCodeDoes) {
+  const family::ModelConfig config = parsed(original());
+  const internvl::InternVlFields& own = internvl::fields(config);
+  EXPECT_EQ(own.tiles.most, 3);
+  EXPECT_TRUE(own.thumbnail && own.qkv_bias && !own.qk_norm && !own.rms_norms);
+  EXPECT_EQ(config.eos_tokens, std::vector<int64_t>{7});
+  Json json = original();
+  json.erase("image_token_id");
+  json["llm_config"]["vocab_size"] = 151936;
+  EXPECT_EQ(parsed(json).image_token, 151671);                            // Qwen3's <IMG_CONTEXT>
+  EXPECT_EQ(parsed(json).eos_tokens, (std::vector<int64_t>{7, 151645}));  // <|im_end|>
+  json["llm_config"]["model_type"] = "qwen2";
+  json["llm_config"].erase("head_dim");
+  EXPECT_EQ(parsed(json).image_token, 151667);
+  json["dynamic_image_size"] = false;
+  EXPECT_EQ(internvl::fields(parsed(json)).tiles.most, 1);
+  for (const auto& [key, value] : std::map<std::string, Json>{{"ps_version", "v1"},
+                                                              {"select_layer", -4},
+                                                              {"force_image_size", 28},
+                                                              {"max_dynamic_patch", 0}}) {
+    Json wrong = original();
+    wrong[key] = value;
+    try {
+      parsed(wrong);
+      ADD_FAILURE() << key;
+    } catch (const Error& error) {
+      EXPECT_NE(error.info().what.find(key), std::string::npos) << error.info().what;
+    }
+  }
+}
+
+/// The same weights, with q, k and v in one layer, give the same features.
+TEST(InternVlOriginal, FeaturesAreThoseOfTheOtherLayout) {
+  const at::NoGradGuard no_grad;
+  at::manual_seed(5);
+  Json json = tiny();
+  json["vision_config"]["attention_bias"] = true;
+  const family::ModelConfig config = parsed(json), other = parsed(original());
+  const auto build = [](const family::ModelConfig& c) {
+    return c.family->build(c, at::kFloat, at::kCPU, ops::BaseStorage::kDense);
+  };
+  const family::Model model = build(config), same = build(other);
+  auto from = model->named_parameters();
+  for (auto& item : from) item.value().normal_(0.1, 0.5);
+  for (auto& item : same->named_parameters()) {
+    std::string name = item.key();
+    const auto rename = [&](const std::string& old, const std::string& fresh) {
+      if (const size_t at = name.find(old); at != std::string::npos)
+        name.replace(at, old.size(), fresh);
+    };
+    rename(".attn.proj", ".attention.projection_layer");
+    rename(".norm1", ".layernorm_before");
+    rename(".norm2", ".layernorm_after");
+    rename(".ls", ".lambda_");
+    if (const size_t at = name.find(".attn.qkv"); at != std::string::npos) {
+      std::vector<at::Tensor> parts;
+      for (const char* part : {"q", "k", "v"})
+        parts.push_back(
+            from[name.substr(0, at) + ".attention." + part + "_proj" + name.substr(at + 9)]);
+      item.value().copy_(at::cat(parts));
+    } else {
+      item.value().copy_(from[name]);
+    }
+  }
+  family::Batch batch;
+  batch.pixels = at::randn({2, 3, 56, 56});
+  const at::Tensor want = model->image_features(batch).features_kd;
+  EXPECT_TRUE(at::allclose(same->image_features(batch).features_kd, want, 1e-5, 1e-5));
+  EXPECT_EQ(want.sizes(), (at::IntArrayRef{2 * 16, 24}));
 }
 
 /// get_optimal_tiled_canvas() of transformers 5.17.

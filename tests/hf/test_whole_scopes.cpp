@@ -70,10 +70,15 @@ Json config_of(const std::string& model_type) {
                        {"vision_config", kVision},
                        {"image_token_id", 60},
                        {"scale_factor", 2}});
-  if (model_type == "internvl") {
+  if (model_type.starts_with("internvl")) {
     Json tower = with(kVision, {{"attention_bias", true}, {"use_qk_norm", true}}),
          text = with(kText, {{"model_type", "qwen3"}, {"head_dim", 8}});
-    return with(base, {{"text_config", text}, {"vision_config", tower}, {"image_token_id", 60}});
+    if (model_type == "internvl")
+      return with(base, {{"text_config", text}, {"vision_config", tower}, {"image_token_id", 60}});
+    return with(base, {{"llm_config", text},
+                       {"vision_config", kVision},
+                       {"ps_version", "v2"},
+                       {"image_token_id", 60}});
   }
   if (model_type == "gemma3")
     return with(base,
@@ -203,7 +208,7 @@ TEST_P(WholeScopes, NamesOfModulesThatAreNotThereArePassedOver) {
 INSTANTIATE_TEST_SUITE_P(Families, WholeScopes,
                          ::testing::Values("llava", "llava_next", "llava_onevision", "qwen2_vl",
                                            "qwen2_5_vl", "qwen3_vl", "smolvlm", "internvl",
-                                           "gemma3"),
+                                           "internvl_chat", "gemma3"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -7,6 +7,7 @@ import pathlib
 
 import torch
 from transformers import (
+    AutoModelForImageTextToText,
     CLIPVisionConfig,
     Gemma3Config,
     Gemma3ForConditionalGeneration,
@@ -35,6 +36,7 @@ from transformers import (
 )
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 
+import internvl_chat
 from family_processors import (
     write_gemma_processor,
     intern_positions,
@@ -283,6 +285,14 @@ def as_published(path):
     file.write_text(json.dumps(data, indent=2))
 
 
+def load_model(path):
+    """A checkpoint in float32."""
+    config = json.loads((pathlib.Path(path) / "config.json").read_text())
+    if config["model_type"] == "internvl_chat":
+        return internvl_chat.load(path)
+    return AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32)
+
+
 def build(name, path, seed=0):
     """Writes checkpoint `name` of SPECS into `path` (an HF model directory)
     and returns the path."""
@@ -331,6 +341,8 @@ def build(name, path, seed=0):
     model.save_pretrained(path, max_shard_size="150KB" if spec.get("shards") else "5GB")
     if spec.get("flat"):
         as_published(path)
+    if spec.get("original"):
+        internvl_chat.convert(path, spec["tiles"])
     generation = path / "generation_config.json"
     if generation.exists():
         data = json.loads(generation.read_text())

@@ -398,3 +398,9 @@ SPECS = {
     ),
     **WIDE_SPECS,
 }
+# The same in the layout of InternVL's own code.
+SPECS |= {
+    name.replace("intern_", "chat_"): spec | dict(original=True)
+    for name, spec in SPECS.items()
+    if name.startswith("intern_")
+}

@@ -20,9 +20,9 @@ from huggingface_hub import ModelCard
 from peft import LoraConfig, PeftModel, get_peft_model
 from PIL import Image
 from transformers import (
-    AutoModelForImageTextToText,
     AutoProcessor,
     AutoTokenizer,
+    GotOcr2ImageProcessor,
     Idefics3Processor,
     Qwen2VLImageProcessor,
 )
@@ -30,6 +30,7 @@ from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3I
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
 import families
+import internvl_chat
 import reference
 from cases import ROWS, row
 from prepared import read_prepared
@@ -49,6 +50,7 @@ FAMILY_ROWS = [
 ]
 NAMES = list(families.SPECS)
 TRAINED = [
+    "chat_gqa",
     "intern_gqa",
     "intern_qwen3_norms",
     "qwen2_gqa",
@@ -84,6 +86,10 @@ def is_wide(name):
 
 def is_intern(name):
     return families.SPECS[name]["family"] == "internvl"
+
+
+def is_original(name):
+    return families.SPECS[name].get("original", False)
 
 
 def is_gemma(name):
@@ -133,7 +139,9 @@ class FamilyPeer:
     def __init__(self, name, path, adapter=None, trainable=False):
         self.name, self.path, self.spec = name, pathlib.Path(path), families.SPECS[name]
         self.tokenizer = AutoTokenizer.from_pretrained(path)
-        self.model = AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32).eval()
+        if is_original(name) and "<IMG_CONTEXT>" not in self.tokenizer.chat_template:
+            self.tokenizer.chat_template = internvl_chat.CHAT_TEMPLATE
+        self.model = families.load_model(path).eval()
         self.image_token = self.model.config.image_token_id
         if adapter is not None:
             self.model = PeftModel.from_pretrained(
@@ -172,6 +180,8 @@ class FamilyPeer:
             return made["input_ids"][0].tolist(), {
                 key: made[key] for key in ("pixel_values",) if key in made
             }
+        if is_original(self.name):
+            return self.original_inputs(text, images)
         if is_intern(self.name):
             processor = AutoProcessor.from_pretrained(self.path)
             made = processor(text=[text], images=images or None, return_tensors="pt")
@@ -202,6 +212,27 @@ class FamilyPeer:
                 count = int(grid.prod()) // 4
                 text = text.replace("<|image_pad|>", "<|placeholder|>" * count, 1)
             text = text.replace("<|placeholder|>", "<|image_pad|>")
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"], extra
+
+    def original_inputs(self, text, images):
+        """With the same tiles as in transformers' layout."""
+        extra = {}
+        if images:
+            file = json.loads((self.path / "preprocessor_config.json").read_text())
+            fewest, most = self.spec["tiles"]
+            made = GotOcr2ImageProcessor(
+                size=dict(height=file["size"], width=file["size"]),
+                image_mean=file["image_mean"],
+                image_std=file["image_std"],
+                min_patches=fewest,
+                max_patches=file.get("max_patches", most),
+                crop_to_patches=True,
+            )(images, return_tensors="pt")
+            extra = dict(pixel_values=made["pixel_values"])
+            for tiles in made["num_patches"]:
+                count = families.intern_positions(self.spec) * int(tiles)
+                text = text.replace("<IMG_CONTEXT>", f"<img>{'<tile>' * count}</img>", 1)
+            text = text.replace("<tile>", "<IMG_CONTEXT>")
         return self.tokenizer(text, add_special_tokens=False)["input_ids"], extra
 
     def wide_inputs(self, text, item, root, pads=True):
@@ -340,6 +371,8 @@ def targets_of(name):
     )
     if is_gemma(name):  # no linear layer in the projector
         return rf"({decoder})|(.*vision_tower.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2))"
+    if is_original(name):
+        return rf"({decoder})|(.*mlp1\.[13])|(.*vision_model.*\.(qkv|proj|fc1|fc2))"
     if is_intern(name):
         return (
             rf"({decoder})|(.*multi_modal_projector\.linear_[12])"
@@ -366,7 +399,7 @@ def family_adapter(family_dir, tmp_path_factory):
     """name -> directory of a PEFT adapter with random A and B on every linear layer."""
 
     def make(name):
-        base = AutoModelForImageTextToText.from_pretrained(family_dir(name), dtype=torch.float32)
+        base = families.load_model(family_dir(name))
         model = get_peft_model(
             base,
             LoraConfig(
@@ -688,13 +721,17 @@ def pixels_of(peer, extra):
         "gemma_bf16",
         "intern_gqa",
         "intern_bf16_shards",
+        "chat_gqa",
     ],
 )
 def test_pixels_are_the_processors(name, family_dir, family_peer, images, tmp_path):
     peer, rows = family_peer(name), [item for item in FAMILY_ROWS if reference.images_of(item)]
     file = family_dir(name) / (
         "processor_config.json"
-        if is_smol(name) or is_wide(name) or is_gemma(name) or is_intern(name)
+        if is_smol(name)
+        or is_wide(name)
+        or is_gemma(name)
+        or (is_intern(name) and not is_original(name))
         else "preprocessor_config.json"
     )
     colours = json.loads(file.read_text())
@@ -831,6 +868,7 @@ def test_the_adapters_python_answers_as_lft_does(
         ("onevision-lora", "onevision"),
         ("gemma3-lora", "gemma_gqa"),
         ("internvl-lora", "intern_gqa"),
+        ("internvl-lora", "chat_gqa"),
         ("qwen-vl-lora", "qwen2_gqa"),
         ("qwen-vl-lora", "qwen25_gqa"),
         ("qwen-vl-lora", "qwen3_tied"),

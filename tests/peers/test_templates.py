@@ -32,6 +32,7 @@ CHECKPOINTS = dict(
     idefics3_shards="idefics3",
     gemma_gqa="gemma3",
     intern_gqa=None,
+    chat_gqa=None,
     llava_qwen2_siglip=None,
     next_mistral="llava_next_mistral",
     onevision=None,

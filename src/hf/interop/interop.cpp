@@ -13,7 +13,7 @@ namespace {
 
 struct InteropRow {
   const char* model_type;
-  const char* transformers_class;
+  const char* transformers_class;  // empty: the checkpoint's own code
   const char* oldest_transformers = "4.52";
   const char* more_packages = "";
   bool sglang = false;
@@ -45,6 +45,10 @@ const InteropRow kInterop[] = {
     {.model_type = "gemma3", .transformers_class = "Gemma3ForConditionalGeneration"},
     {.model_type = "internvl",
      .transformers_class = "InternVLForConditionalGeneration",
+     .size_argument = most_tiles},
+    {.model_type = "internvl_chat",
+     .transformers_class = "",
+     .oldest_transformers = "4.37",
      .size_argument = most_tiles},
     {.model_type = "smolvlm",
      .transformers_class = "SmolVLMForConditionalGeneration",
@@ -108,12 +112,15 @@ std::string processor_arguments(const family::ModelConfig& config,
 
 std::string why_not_served(Server server, const family::ModelConfig& config) {
   const InteropRow& row = row_of(config);
-  if (server == Server::kSglang)
-    return row.sglang ? ""
-                      : "SGLang 0.5.23 loads no " + config.family->name + " in Hugging Face layout";
+  const std::string& name = config.family->name;
+  if (server == Server::kSglang) {
+    if (row.sglang) return "";
+    return std::string(row.transformers_class).empty()
+               ? "lft exports no adapter of " + name + "'s original layout to SGLang"
+               : "SGLang 0.5.23 loads no " + name + " in Hugging Face layout";
+  }
   const std::string why = row.why_no_gguf == nullptr ? "" : row.why_no_gguf(config);
-  return row.gguf != nullptr || !why.empty() ? why
-                                             : "lft writes no GGUF of a " + config.family->name;
+  return row.gguf != nullptr || !why.empty() ? why : "lft writes no GGUF of " + name;
 }
 
 GgufForm gguf_form(const family::ModelConfig& config) {
