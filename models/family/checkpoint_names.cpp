@@ -68,7 +68,7 @@ CheckpointNames llava_layout_names() {
     names.canonical.push_back({tower, "vision_tower", /*exact=*/true});
     names.canonical.push_back({tower + ".vision_model", canonical});
     for (const char* part :  // parts in transformers >= 5.6
-         {".embeddings", ".pre_layrnorm", ".encoder", ".post_layernorm", ".head"})
+         {".embeddings", ".pre_layrnorm", ".encoder.layers", ".post_layernorm", ".head"})
       names.canonical.push_back({tower + part, canonical + part});
   }
   names.peft = {{"language_model.model", "model.language_model"},

@@ -32,6 +32,8 @@ struct FamilyFacts {
   CheckpointNames names;
   std::string processor_mark = "<image>";  // an image in a prompt for transformers' processor
   std::string placeholder = "<image>";     // the part of the mark that the processor replaces
+  bool writes_prompts = false;  // the checkpoints' own code writes prompts: a chat template that
+                                // writes no placeholder is not theirs
   std::string
       why_not_graphable;  // why passes with equally many images differ, so that no CUDA graph
                           // can be replayed: the end of a sentence; empty: they do not differ

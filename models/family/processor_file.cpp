@@ -82,4 +82,23 @@ void ProcessorFile::expect_rescale() const {
     fail("rescale_factor is not 1/255", factor.dump(), "0.00392156862745098", kNoOtherWay);
 }
 
+void expect_native(const ImageRules& rules) {
+  if (rules.fit == "native") return;
+  throw Error(ErrorKind::kUsage, {.what = "unknown image fit",
+                                  .where = "data.image_fit",
+                                  .found = "\"" + rules.fit + "\"",
+                                  .expected = "native",
+                                  .next = "leave data.image_fit out"});
+}
+
+void expect_no_least_pixels(const ImageRules& rules) {
+  if (rules.min_pixels <= 0) return;
+  throw Error(ErrorKind::kUsage,
+              {.what = "this family has no smallest number of pixels",
+               .where = "data.min_pixels",
+               .found = std::to_string(rules.min_pixels),
+               .expected = "0: every image is scaled to whole tiles",
+               .next = "leave data.min_pixels out; data.max_pixels sets the size"});
+}
+
 }  // namespace lft::family

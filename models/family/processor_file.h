@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "models/family/image_processor.h"
+
 namespace lft::family {
 
 /// `json` is an object, empty if the model has no such file. All functions throw kInput naming the
@@ -27,6 +29,10 @@ struct ProcessorFile {
   [[noreturn]] void fail(const std::string& what, const std::string& found,
                          const std::string& expected, const std::string& next) const;
 };
+
+/// Both throw kUsage: for another image_fit than native, and for data.min_pixels.
+void expect_native(const ImageRules& rules);
+void expect_no_least_pixels(const ImageRules& rules);
 
 /// The mean and standard deviation of CLIP's processor.
 extern const std::vector<float> kClipMean, kClipStd;

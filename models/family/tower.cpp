@@ -38,10 +38,13 @@ Tower read_tower(const std::vector<TensorSpec>& tensors, const TowerFacts& facts
       if (matrix && !is_in_any(tensor.name, unused_modules)) tower.tables.push_back(tensor.name);
       continue;
     }
-    if (!tensor.name.starts_with(block) || !tensor.name.ends_with(kWeight)) continue;
+    if (!tensor.name.starts_with(block)) continue;
+    if (tensor.name.find('.', block.size()) == std::string::npos) tower.branch_scales = true;
+    if (!tensor.name.ends_with(kWeight)) continue;
     const std::string module =
         tensor.name.substr(block.size(), tensor.name.size() - block.size() - kWeight.size());
-    const bool attention = module.substr(0, module.find('.')).find("attn") != std::string::npos;
+    const std::string part = module.substr(0, module.find('.'));
+    const bool attention = part == "attention" || part.find("attn") != std::string::npos;
     if (matrix) {
       shapes[module] = tensor.shape;
       (attention ? tower.qkv : tower.mlp_in).push_back(module);

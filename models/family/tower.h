@@ -27,6 +27,7 @@ struct Tower : TowerFacts {
   std::string mlp_out;
   std::vector<std::string> norms;  // norms of a block, including those of heads and branches
   bool head_norms = false, branch_norms = false;  // norms of q and k; of attention and MLP outputs
+  bool branch_scales = false;                     // learned scales of attention and MLP outputs
   std::vector<std::string> tables;  // whole names: embeddings of patches, positions, tokens
 };
 

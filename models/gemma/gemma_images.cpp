@@ -65,13 +65,7 @@ class StretchingProcessor : public family::ImageProcessor {
 };
 
 void check_rules(const family::ImageRules& rules) {
-  if (rules.fit != "native") {
-    throw Error(ErrorKind::kUsage, {.what = "unknown image fit",
-                                    .where = "data.image_fit",
-                                    .found = "\"" + rules.fit + "\"",
-                                    .expected = "native",
-                                    .next = "leave data.image_fit out"});
-  }
+  family::expect_native(rules);
   if (rules.min_pixels > 0 || rules.max_pixels > 0) {
     throw Error(ErrorKind::kUsage,
                 {.what = "this family does not support bounds of pixels",

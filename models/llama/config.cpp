@@ -26,18 +26,24 @@ const TextType& text_type(const std::string& name) {
                           .vocab = 151936,
                           .max_positions = 32768,
                           .qkv_bias = true};
-  const LlamaConfig qwen2_5_vl{.hidden = 8192,
-                               .intermediate = 29568,
-                               .layers = 80,
-                               .heads = 64,
-                               .kv_heads = 8,
-                               .head_dim = 0,
-                               .vocab = 152064,
-                               .max_positions = 32768,
-                               .rms_norm_eps = 1e-5,
-                               .rope_theta = 1e6,
-                               .qkv_bias = true,
-                               .mrope_section = {16, 24, 24}};
+  const LlamaConfig qwen2_vl{.hidden = 8192,
+                             .intermediate = 29568,
+                             .layers = 80,
+                             .heads = 64,
+                             .kv_heads = 8,
+                             .head_dim = 0,
+                             .vocab = 152064,
+                             .max_positions = 32768,
+                             .rms_norm_eps = 1e-5,
+                             .rope_theta = 1e6,
+                             .qkv_bias = true,
+                             .mrope_section = {16, 24, 24}};
+  const LlamaConfig qwen3{.intermediate = 22016,
+                          .kv_heads = 32,
+                          .head_dim = 128,
+                          .vocab = 151936,
+                          .max_positions = 32768,
+                          .qk_norm = true};
   const LlamaConfig qwen3_vl{.intermediate = 22016,
                              .kv_heads = 32,
                              .head_dim = 128,
@@ -64,11 +70,16 @@ const TextType& text_type(const std::string& name) {
                            .query_scalar = 256,
                            .image_blocks = true,
                            .window = 4096};
-  static const std::vector<TextType> all = {
-      {"llama", llama},           {"mistral", mistral},
-      {"qwen2", qwen2},           {"qwen2_5_vl_text", qwen2_5_vl},
-      {"qwen2_5_vl", qwen2_5_vl}, {"qwen3_vl_text", qwen3_vl},
-      {"gemma3_text", gemma3}};
+  static const std::vector<TextType> all = {{"llama", llama},
+                                            {"mistral", mistral},
+                                            {"qwen2", qwen2},
+                                            {"qwen3", qwen3},
+                                            {"qwen2_vl_text", qwen2_vl},
+                                            {"qwen2_vl", qwen2_vl},
+                                            {"qwen2_5_vl_text", qwen2_vl},
+                                            {"qwen2_5_vl", qwen2_vl},
+                                            {"qwen3_vl_text", qwen3_vl},
+                                            {"gemma3_text", gemma3}};
   for (const TextType& type : all) {
     if (name == type.name) return type;
   }
@@ -199,16 +210,16 @@ void parse_gemma3(const ConfigFields& text, LlamaConfig* c) {
   parse_sliding_layers(text, c);
 }
 
-/// In Mistral all layers have a window; in Qwen2 those from max_window_layers on, if the file
-/// enables it. Their rotary angles are those of the other layers. A window as long as the context
-/// has no effect.
+/// In Mistral all layers have a window; in Qwen2 and Qwen3 those from max_window_layers on, if the
+/// file enables it. Their rotary angles are those of the other layers. A window as long as the
+/// context has no effect.
 void parse_window(const ConfigFields& text, const std::string& type, LlamaConfig* c) {
   const char* key = "sliding_window";
-  const bool qwen = type.starts_with("qwen2");
+  const bool qwen = type.starts_with("qwen2") || type == "qwen3";
   bool slides = type == "mistral";
   if (qwen) text.flag("use_sliding_window", &slides);
   if (!slides || (text.has(key) && text.find(key) == nullptr)) return;
-  int64_t window = 4096, first = type == "qwen2" ? 28 : qwen ? 80 : 0;
+  int64_t window = 4096, first = type == "qwen2" || type == "qwen3" ? 28 : qwen ? 80 : 0;
   text.integer(key, 1, kMaxPositions, &window);
   if (qwen) text.integer("max_window_layers", 0, kMaxPositions, &first);
   for (int64_t i = 0; i < c->layers; ++i) c->slides.push_back(i >= first);
@@ -226,7 +237,7 @@ void parse_heads(const ConfigFields& text, const std::string& type, LlamaConfig*
   text.integer("num_attention_heads", 1, kMaxHeads, &c->heads);
   if (text.has("head_dim")) c->head_dim = 0;
   const bool divides = c->hidden % c->heads == 0;
-  const bool given = (type == "mistral" || type == "qwen3_vl_text" || type == "gemma3_text") &&
+  const bool given = (type == "mistral" || type.starts_with("qwen3") || type == "gemma3_text") &&
                      (c->head_dim > 0 || text.find("head_dim") != nullptr);
   if (!divides && !given)
     text.fail("num_attention_heads", std::to_string(c->heads),
@@ -238,7 +249,7 @@ void parse_heads(const ConfigFields& text, const std::string& type, LlamaConfig*
               "a divisor of num_attention_heads " + std::to_string(c->heads));
   if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
   text.integer("head_dim", 2, kMaxHeadDim, &c->head_dim);
-  if (type.starts_with("qwen2_5_vl") && c->head_dim != c->hidden / c->heads)
+  if (type.starts_with("qwen2_") && c->head_dim != c->hidden / c->heads)
     text.fail("head_dim", std::to_string(c->head_dim),
               "hidden_size / num_attention_heads, which the model uses regardless of this field");
   if (c->head_dim % 2 != 0 || c->head_dim > kMaxHeadDim) {
@@ -274,7 +285,7 @@ LlamaConfig parse_llama_config(const ConfigFields& text, const std::vector<std::
   text.integer("max_position_embeddings", 1, kMaxPositions, &c.max_positions);
   parse_heads(text, type, &c);
   text.number("rms_norm_eps", 0, 1, &c.rms_norm_eps);
-  if (type == "llama" || type == "qwen3_vl_text" || gemma3)
+  if (type == "llama" || type.starts_with("qwen3") || gemma3)
     text.flag("attention_bias", &c.attention_bias);
   if (type == "llama") text.flag("mlp_bias", &c.mlp_bias);
   text.flag("tie_word_embeddings", &c.tie_embeddings);

@@ -1,5 +1,5 @@
 // The text part of a config.json of a Llama or of a model derived from it (Mistral, Qwen2, the
-// decoders of Qwen2.5-VL and Qwen3-VL, Gemma 3), in old and new spellings, with the defaults of
+// decoders of Qwen-VL, Gemma 3), in old and new spellings, with the defaults of
 // transformers. Plain data.
 #pragma once
 #include <cstdint>
@@ -43,9 +43,9 @@ struct LlamaConfig {
 };
 
 /// `types`: the values of model_type that the caller supports, from llama, mistral, qwen2,
-/// qwen2_5_vl_text, qwen2_5_vl (the same, flat in an old file), qwen3_vl_text and gemma3_text; the
-/// first is the default. Throws kInput naming the field for anything out of range, another
-/// model_type, or an unsupported activation or rope type.
+/// qwen3, qwen2_vl_text, qwen2_vl (the same, flat in an old file), qwen2_5_vl_text, qwen2_5_vl,
+/// qwen3_vl_text and gemma3_text; the first is the default. Throws kInput naming the field for
+/// anything out of range, another model_type, or an unsupported activation or rope type.
 LlamaConfig parse_llama_config(const ConfigFields& fields,
                                const std::vector<std::string>& types = {"llama"});
 

@@ -52,7 +52,12 @@ void parse_deepstack(const ConfigFields& fields, int64_t decoder_layers, VisionC
 VisionConfig vision_defaults(Generation generation) {
   VisionConfig v;
   v.generation = generation;
-  if (generation == Generation::k2_5) return v;
+  if (v.gated()) return v;
+  if (!v.deep()) {
+    v.hidden = 1280;
+    v.activation = "quick_gelu";
+    return v;
+  }
   v.depth = 27;
   v.hidden = 1152;
   v.intermediate = 4304;
@@ -61,30 +66,47 @@ VisionConfig vision_defaults(Generation generation) {
   return v;
 }
 
+/// In Qwen2-VL hidden_size is the decoder's.
+void parse_sizes(const ConfigFields& fields, const char* hidden, const char* out, VisionConfig* v) {
+  fields.integer(hidden, 1, kMaxHidden, &v->hidden);
+  fields.integer(out, 1, kMaxHidden, &v->out);
+  if (v->gated() || v->deep()) {
+    fields.integer("intermediate_size", 1, kMaxIntermediate, &v->intermediate);
+    return;
+  }
+  double ratio = 4;
+  fields.number("mlp_ratio", 0, 1024, &ratio);
+  v->intermediate = static_cast<int64_t>(static_cast<double>(v->hidden) * ratio);
+  if (v->intermediate < 1 || v->intermediate > kMaxIntermediate)
+    fields.fail("mlp_ratio", Json(ratio).dump(),
+                "a number that makes at most " + std::to_string(kMaxIntermediate) +
+                    " features of embed_dim " + std::to_string(v->hidden));
+}
+
 VisionConfig parse_vision(const ConfigFields& fields, Generation generation,
                           const llama::LlamaConfig& text) {
   VisionConfig v = vision_defaults(generation);
-  const bool is_2_5 = generation == Generation::k2_5;
-  const std::string family = is_2_5 ? "qwen2_5_vl" : "qwen3_vl";
+  const std::string family = model_type_of(generation);
+  const bool first = generation == Generation::k2;
+  const char *hidden = first ? "embed_dim" : "hidden_size",
+             *out = first ? "hidden_size" : "out_hidden_size";
   std::string model_type = family;
   fields.one_of("model_type", {family + "_vision", family}, &model_type);
   fields.integer("depth", 1, kMostBlocks, &v.depth);
-  fields.integer("hidden_size", 1, kMaxHidden, &v.hidden);
-  fields.integer("intermediate_size", 1, kMaxIntermediate, &v.intermediate);
+  parse_sizes(fields, hidden, out, &v);
   fields.integer("num_heads", 1, kMaxHeads, &v.heads);
   fields.square("patch_size", 1, kMaxSide, &v.patch);
   fields.integer("spatial_merge_size", 1, 64, &v.merge);
-  fields.integer("out_hidden_size", 1, kMaxHidden, &v.out);
   int64_t channels = 3, frames = 2;
   fields.integer("in_channels", 3, 3, &channels);
   fields.integer("in_chans", 3, 3, &channels);
   fields.square("temporal_patch_size", 2, 2, &frames);
   if (v.hidden % v.heads != 0 || v.head_dim() % 4 != 0)
     fields.fail("num_heads", std::to_string(v.heads),
-                "a divisor of hidden_size " + std::to_string(v.hidden) +
+                std::string("a divisor of ") + hidden + " " + std::to_string(v.hidden) +
                     " that leaves heads of a multiple of 4");
   if (v.out != text.hidden)
-    fields.fail("out_hidden_size", std::to_string(v.out),
+    fields.fail(out, std::to_string(v.out),
                 "the decoder's hidden_size " + std::to_string(text.hidden));
   if (fields.find("rope_parameters") != nullptr) {
     const ConfigFields rope = fields.child("rope_parameters");
@@ -92,15 +114,22 @@ VisionConfig parse_vision(const ConfigFields& fields, Generation generation,
     rope.one_of("rope_type", {"axial"}, &type);
     rope.number("rope_theta", 0, 1e15, &v.rope_theta);
   }
-  if (is_2_5) {
+  if (v.gated()) {
     parse_windows(fields, &v);
-  } else {
+  } else if (v.deep()) {
     parse_deepstack(fields, text.layers, &v);
+  } else {
+    fields.one_of("hidden_act", known_activations(), &v.activation);
   }
   return v;
 }
 
 }  // namespace
+
+std::string model_type_of(Generation generation) {
+  if (generation == Generation::k2) return "qwen2_vl";
+  return generation == Generation::k2_5 ? "qwen2_5_vl" : "qwen3_vl";
+}
 
 const VisionConfig& vision_of(const family::ModelConfig& config) {
   return static_cast<const QwenVlFields&>(*config.own).vision;
@@ -109,22 +138,22 @@ const VisionConfig& vision_of(const family::ModelConfig& config) {
 family::ModelConfig parse_qwen_vl(Generation generation, const Json& config,
                                   const std::string& where) {
   const ConfigFields top(config, "", where);
-  const bool is_2_5 = generation == Generation::k2_5;
-  const std::string type = is_2_5 ? "qwen2_5_vl" : "qwen3_vl";
+  const bool may_be_flat = generation != Generation::k3;
+  const std::string type = model_type_of(generation);
   family::ModelConfig c;
   c.family = &qwen_vl_family(generation);
   c.image_token = 151655;
   c.bos_token = 151643;
   c.eos_tokens = {151645};
   top.one_of("model_type", {type}, &c.model_type);
-  // Old files of Qwen2.5-VL are flat.
+  // Old files of Qwen2-VL and Qwen2.5-VL are flat.
   const Json nothing = Json::object();
   const bool has_text = top.find("text_config") != nullptr;
-  const ConfigFields text = has_text ? top.child("text_config")
-                            : is_2_5 ? top
-                                     : ConfigFields(nothing, "text_config.", where);
+  const ConfigFields text = has_text      ? top.child("text_config")
+                            : may_be_flat ? top
+                                          : ConfigFields(nothing, "text_config.", where);
   std::vector<std::string> types = {type + "_text"};
-  if (is_2_5) types.push_back(type);
+  if (may_be_flat) types.push_back(type);
   c.text = llama::parse_llama_config(text, types);
   bool tied = false;
   top.flag("tie_word_embeddings", &tied);

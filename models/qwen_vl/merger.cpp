@@ -18,8 +18,9 @@ at::Tensor MergerMlpImpl::forward(const at::Tensor& x) {
 
 PatchMergerImpl::PatchMergerImpl(const VisionConfig& config, at::TensorOptions options, bool after)
     : merged_(config.merged()), after_(after) {
-  const bool old = config.generation == Generation::k2_5;
-  norm.make(*this, old ? "ln_q" : "norm", config, after ? merged_ : config.hidden, options);
+  const bool old = !config.deep();
+  norm.make(*this, old ? "ln_q" : "norm", config.gated(), after ? merged_ : config.hidden, kNormEps,
+            options);
   if (old) {
     mlp = register_module("mlp", MergerMlp(config, options));
     return;
@@ -37,7 +38,7 @@ at::Tensor PatchMergerImpl::forward(const at::Tensor& x_sd) {
 
 ProjectorImpl::ProjectorImpl(const VisionConfig& config, at::TensorOptions options) {
   merger = register_module("merger", PatchMerger(config, options, /*after=*/false));
-  if (config.generation == Generation::k2_5 || config.deep_blocks.empty()) return;
+  if (!config.deep() || config.deep_blocks.empty()) return;
   deepstack_merger_list =
       register_module("deepstack_merger_list", std::make_shared<layers::StackImpl<PatchMerger>>());
   for (size_t i = 0; i < config.deep_blocks.size(); ++i)

@@ -13,7 +13,7 @@
 
 namespace lft::qwen_vl {
 
-/// The two layers of Qwen2.5-VL's merger, named 0 and 2 as in its checkpoints.
+/// The two layers of the merger before Qwen3-VL, named 0 and 2 as in checkpoints.
 class MergerMlpImpl : public torch::nn::Module {
  public:
   MergerMlpImpl(const VisionConfig& config, at::TensorOptions options);
@@ -28,8 +28,8 @@ class PatchMergerImpl : public torch::nn::Module {
   /// `after`: the norm is applied to merged patches instead of single ones.
   PatchMergerImpl(const VisionConfig& config, at::TensorOptions options, bool after);
   at::Tensor forward(const at::Tensor& x_sd);               // [k, out]
-  VisionNorm norm;                                          // "ln_q" in Qwen2.5-VL
-  MergerMlp mlp{nullptr};                                   // Qwen2.5-VL only
+  layers::EitherNorm norm;                                  // "ln_q" before Qwen3-VL
+  MergerMlp mlp{nullptr};                                   // before Qwen3-VL
   layers::Linear linear_fc1{nullptr}, linear_fc2{nullptr};  // Qwen3-VL only
 
  private:
@@ -45,7 +45,7 @@ class ProjectorImpl : public torch::nn::Module {
   /// its first layers: [k, out] each.
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& states_sd);
   PatchMerger merger{nullptr};
-  layers::Stack<PatchMerger> deepstack_merger_list;  // null in Qwen2.5-VL
+  layers::Stack<PatchMerger> deepstack_merger_list;  // null before Qwen3-VL
 };
 TORCH_MODULE(Projector);
 

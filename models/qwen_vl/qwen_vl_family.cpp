@@ -11,7 +11,9 @@ namespace lft::qwen_vl {
 namespace {
 
 family::FamilyFacts facts_of(Generation generation) {
-  const std::string name = generation == Generation::k2_5 ? "Qwen2.5-VL" : "Qwen3-VL";
+  const std::string name = generation == Generation::k2     ? "Qwen2-VL"
+                           : generation == Generation::k2_5 ? "Qwen2.5-VL"
+                                                            : "Qwen3-VL";
   return {.name = name,
           .names = checkpoint_names(generation),
           .processor_mark = kImageText,
@@ -25,7 +27,8 @@ QwenVlFamily::QwenVlFamily(Generation generation)
     : Family(facts_of(generation)), generation_(generation) {}
 
 const QwenVlFamily& qwen_vl_family(Generation generation) {
-  static const QwenVlFamily qwen2_5(Generation::k2_5), qwen3(Generation::k3);
+  static const QwenVlFamily qwen2(Generation::k2), qwen2_5(Generation::k2_5), qwen3(Generation::k3);
+  if (generation == Generation::k2) return qwen2;
   return generation == Generation::k2_5 ? qwen2_5 : qwen3;
 }
 
@@ -38,14 +41,17 @@ std::string QwenVlFamily::fingerprint(const family::ModelConfig& config) const {
   std::ostringstream out;
   out.precision(17);
   const VisionConfig& v = vision_of(config);
-  const bool old = generation_ == Generation::k2_5;
-  out << (old ? "qwen2_5_vl 1\n" : "qwen3_vl 1\n") << family::fingerprint_of_decoder(config.text)
-      << '\n'
+  out << model_type_of(generation_) << " 1\n"
+      << family::fingerprint_of_decoder(config.text) << '\n'
       << v.depth << ' ' << v.hidden << ' ' << v.intermediate << ' ' << v.heads << ' ' << v.patch
       << ' ' << v.merge << ' ' << v.out << ' ' << v.rope_theta << ' ' << v.activation << ' '
-      << (old ? v.window : v.positions) << '\n'
+      << (v.gated()  ? v.window
+          : v.deep() ? v.positions
+                     : 0)
+      << '\n'
       << config.image_token;
-  for (const int64_t block : old ? v.full_blocks : v.deep_blocks) out << ' ' << block;
+  if (v.gated() || v.deep())
+    for (const int64_t block : v.gated() ? v.full_blocks : v.deep_blocks) out << ' ' << block;
   return out.str();
 }
 
@@ -60,7 +66,7 @@ family::VisionFacts QwenVlFamily::vision(const family::ModelConfig& config) cons
 
 family::FamilyDefaults QwenVlFamily::defaults(const family::ModelConfig& config,
                                               const nlohmann::json&) const {
-  const bool has_system = vision_of(config).generation == Generation::k2_5;
+  const bool has_system = !vision_of(config).deep();
   return {.template_name = has_system ? "chatml" : "qwen3-vl", .image_fit = "native"};
 }
 

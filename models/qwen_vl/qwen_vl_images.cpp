@@ -35,7 +35,7 @@ PixelBounds bounds_of(const family::ProcessorFile& file, const PixelBounds& sile
 /// The bounds of the rules if set, else the file's, else the family's.
 PixelBounds bounds_of(const VisionConfig& vision, const family::ProcessorFile& file,
                       const family::ImageRules& rules) {
-  const bool old = vision.generation == Generation::k2_5;
+  const bool old = !vision.deep();
   PixelBounds bounds = bounds_of(
       file, old ? PixelBounds{56 * 56, 28 * 28 * 16384} : PixelBounds{256 * 256, 4096 * 4096});
   if (rules.min_pixels > 0) bounds.least = rules.min_pixels;
@@ -136,14 +136,8 @@ Json with_bounds(const VisionConfig& vision, const Json& file, const family::Ima
 std::shared_ptr<const family::ImageProcessor> native_processor(const VisionConfig& vision,
                                                                const family::ProcessorFile& file,
                                                                const family::ImageRules& rules) {
-  if (rules.fit != "native") {
-    throw Error(ErrorKind::kUsage, {.what = "unknown image fit",
-                                    .where = "data.image_fit",
-                                    .found = "\"" + rules.fit + "\"",
-                                    .expected = "native",
-                                    .next = {}});
-  }
-  const bool old = vision.generation == Generation::k2_5;
+  family::expect_native(rules);
+  const bool old = !vision.deep();
   const PixelBounds bounds = bounds_of(vision, file, rules);
   if (bounds.least > bounds.most) {
     const bool own = rules.min_pixels <= 0 && rules.max_pixels <= 0;

@@ -1,6 +1,6 @@
-// Image preprocessing of Qwen2.5-VL and Qwen3-VL: the aspect ratio is kept, the sides become
-// multiples of a position and the number of pixels is bounded, as in Qwen2VLImageProcessor of
-// transformers (torchvision backend), in uint8.
+// Image preprocessing of Qwen-VL: the aspect ratio is kept, the sides become multiples of a
+// position and the number of pixels is bounded, as in Qwen2VLImageProcessor of transformers
+// (torchvision backend), in uint8.
 #pragma once
 #include <memory>
 #include <nlohmann/json_fwd.hpp>

@@ -15,8 +15,6 @@
 namespace lft::qwen_vl {
 namespace {
 
-constexpr double kNormEps = 1e-6;  // fixed, no file contains it
-
 /// x [s, ...] with groups of `unit` rows in the order of `groups_g`.
 at::Tensor reordered(const at::Tensor& x, const at::Tensor& groups_g, int64_t unit) {
   return x.unflatten(0, {-1, unit}).index_select(0, groups_g).flatten(0, 1);
@@ -27,7 +25,7 @@ at::Tensor reordered(const at::Tensor& x, const at::Tensor& groups_g, int64_t un
 PatchProjectionImpl::PatchProjectionImpl(const VisionConfig& config, at::TensorOptions options) {
   const std::vector<int64_t> shape = {config.hidden, 3, 2, config.patch, config.patch};
   weight = register_parameter("weight", at::empty(shape, options), /*requires_grad=*/false);
-  if (!config.gated())
+  if (config.deep())
     bias = register_parameter("bias", at::empty({config.hidden}, options),
                               /*requires_grad=*/false);
 }
@@ -66,7 +64,9 @@ at::Tensor VisionAttentionImpl::forward(const at::Tensor& x_sd, const VisionPass
 }
 
 VisionMlpImpl::VisionMlpImpl(const VisionConfig& config, at::TensorOptions options)
-    : activation_(config.activation) {
+    : activation_(config.activation),
+      first_(config.deep() ? "linear_fc1" : "fc1"),
+      second_(config.deep() ? "linear_fc2" : "fc2") {
   const auto add = [&](const char* name, int64_t in, int64_t out) {
     return register_module(name, layers::Linear(in, out, true, options));
   };
@@ -75,8 +75,8 @@ VisionMlpImpl::VisionMlpImpl(const VisionConfig& config, at::TensorOptions optio
     up_proj = add("up_proj", config.hidden, config.intermediate);
     down_proj = add("down_proj", config.intermediate, config.hidden);
   } else {
-    linear_fc1 = add("linear_fc1", config.hidden, config.intermediate);
-    linear_fc2 = add("linear_fc2", config.intermediate, config.hidden);
+    linear_fc1 = add(first_, config.hidden, config.intermediate);
+    linear_fc2 = add(second_, config.intermediate, config.hidden);
   }
 }
 
@@ -85,26 +85,12 @@ at::Tensor VisionMlpImpl::forward(const at::Tensor& x_sd) {
     const at::Tensor gate = call("gate_proj", gate_proj, x_sd), up = call("up_proj", up_proj, x_sd);
     return call("down_proj", down_proj, gate, up);
   }
-  return call("linear_fc2", linear_fc2,
-              ops::activation(activation_, call("linear_fc1", linear_fc1, x_sd)));
-}
-
-void VisionNorm::make(torch::nn::Module& parent, const char* name, const VisionConfig& config,
-                      int64_t size, at::TensorOptions options) {
-  if (config.generation == Generation::k2_5) {
-    rms = parent.register_module(name, layers::RmsNorm(size, kNormEps, options));
-  } else {
-    layer = parent.register_module(name, layers::LayerNorm(size, kNormEps, options));
-  }
-}
-
-at::Tensor VisionNorm::run(const char* name, const at::Tensor& x) const {
-  return rms ? call(name, rms, x) : call(name, layer, x);
+  return call(second_, linear_fc2, ops::activation(activation_, call(first_, linear_fc1, x_sd)));
 }
 
 VisionBlockImpl::VisionBlockImpl(const VisionConfig& config, at::TensorOptions options) {
-  norm1.make(*this, "norm1", config, config.hidden, options);
-  norm2.make(*this, "norm2", config, config.hidden, options);
+  norm1.make(*this, "norm1", config.gated(), config.hidden, kNormEps, options);
+  norm2.make(*this, "norm2", config.gated(), config.hidden, kNormEps, options);
   attn = register_module("attn", VisionAttention(config, options));
   mlp = register_module("mlp", VisionMlp(config, options));
 }
@@ -124,7 +110,7 @@ at::Tensor VisionBlockImpl::forward(const at::Tensor& x_sd, const VisionPass& pa
 VisionTowerImpl::VisionTowerImpl(const VisionConfig& config, at::TensorOptions options)
     : config_(config) {
   patch_embed = register_module("patch_embed", PatchEmbed(config, options));
-  if (config.generation == Generation::k3)
+  if (config.deep())
     pos_embed =
         register_module("pos_embed", layers::Embedding(config.positions, config.hidden, options));
   blocks = register_module("blocks", std::make_shared<layers::StackImpl<VisionBlock>>());
@@ -141,13 +127,13 @@ std::vector<at::Tensor> VisionTowerImpl::forward(const at::Tensor& pixels,
   VisionPass pass;
   pass.of_images = sequences_at(image_starts(grids), device);
   at::Tensor back;  // index to undo the order of windows
-  if (config_.generation == Generation::k2_5) {
+  if (config_.gated()) {
     Windows windows = windows_of(grids, config_);
     angles = reordered(angles, windows.order_g, unit);
     x = reordered(x, ops::copy_to_device(windows.order_g, device), unit);
     back = ops::copy_to_device(windows.order_g.argsort(), device);
     pass.of_windows = sequences_at(std::move(windows.starts), device);
-  } else {
+  } else if (config_.deep()) {
     const Corners corners = corners_of(places, grids, config_.positions);
     const at::Tensor around =
         call("pos_embed", pos_embed, ops::copy_to_device(corners.places, device));
@@ -168,7 +154,7 @@ std::vector<at::Tensor> VisionTowerImpl::forward(const at::Tensor& pixels,
       return call_indexed("blocks", i, block, input, pass, *sequences);
     };
     x = layers::recomputes(i) ? layers::recompute(*block, x, run) : run(x);
-    if (config_.generation != Generation::k3 || !among(config_.deep_blocks, i)) continue;
+    if (!config_.deep() || !among(config_.deep_blocks, i)) continue;
     states.push_back(x);
     // A separate node, so that the next block's gradient is summed here, with the same bits as in
     // recomputation.

@@ -1,5 +1,6 @@
-// The vision transformers of Qwen2.5-VL (Bai et al. 2025, arXiv 2502.13923) and Qwen3-VL: patches
-// of images of any size, 2-D rotary positions, attention within an image or within its windows.
+// The vision transformers of Qwen2-VL (Wang et al. 2024, arXiv 2409.12191), Qwen2.5-VL (Bai et al.
+// 2025, arXiv 2502.13923) and Qwen3-VL: patches of images of any size, 2-D rotary positions,
+// attention within an image or, in Qwen2.5-VL, within its windows.
 // Shape letters: s patches of all images, d hidden.
 #pragma once
 #include <torch/nn/module.h>
@@ -8,13 +9,15 @@
 #include <memory>
 #include <vector>
 
+#include "models/layers/either_norm.h"
 #include "models/layers/embedding.h"
 #include "models/layers/linear.h"
-#include "models/layers/norms.h"
 #include "models/layers/stack.h"
 #include "models/qwen_vl/grid.h"
 
 namespace lft::qwen_vl {
+
+constexpr double kNormEps = 1e-6;  // fixed, no file contains it
 
 /// The state of a pass that every block reads.
 struct VisionPass {
@@ -29,7 +32,7 @@ class PatchProjectionImpl : public torch::nn::Module {
  public:
   PatchProjectionImpl(const VisionConfig& config, at::TensorOptions options);
   at::Tensor forward(const at::Tensor& patches);  // [s, c * patch^2] -> [s, d]
-  at::Tensor weight, bias;                        // [d, c, 2, patch, patch]; no bias in Qwen2.5-VL
+  at::Tensor weight, bias;                        // [d, c, 2, patch, patch]; bias in Qwen3-VL only
 };
 TORCH_MODULE(PatchProjection);
 
@@ -53,35 +56,26 @@ class VisionAttentionImpl : public torch::nn::Module {
 };
 TORCH_MODULE(VisionAttention);
 
-/// SwiGLU in Qwen2.5-VL, two linear layers in Qwen3-VL; the other members are null.
+/// SwiGLU in Qwen2.5-VL, else two linear layers; the other members are null.
 class VisionMlpImpl : public torch::nn::Module {
  public:
   VisionMlpImpl(const VisionConfig& config, at::TensorOptions options);
   at::Tensor forward(const at::Tensor& x_sd);
   layers::Linear gate_proj{nullptr}, up_proj{nullptr}, down_proj{nullptr};
-  layers::Linear linear_fc1{nullptr}, linear_fc2{nullptr};
+  layers::Linear linear_fc1{nullptr}, linear_fc2{nullptr};  // "fc1" and "fc2" in Qwen2-VL
 
  private:
   std::string activation_;
+  const char *first_, *second_;  // names of the two layers
 };
 TORCH_MODULE(VisionMlp);
-
-/// An RMSNorm in Qwen2.5-VL, a LayerNorm in Qwen3-VL; the other one is null.
-struct VisionNorm {
-  layers::RmsNorm rms{nullptr};
-  layers::LayerNorm layer{nullptr};
-  /// Registers a norm of `size` features as a child of `parent`.
-  void make(torch::nn::Module& parent, const char* name, const VisionConfig& config, int64_t size,
-            at::TensorOptions options);
-  at::Tensor run(const char* name, const at::Tensor& x) const;
-};
 
 class VisionBlockImpl : public torch::nn::Module {
  public:
   VisionBlockImpl(const VisionConfig& config, at::TensorOptions options);
   at::Tensor forward(const at::Tensor& x_sd, const VisionPass& pass,
                      const ops::PackedSequences& sequences);
-  VisionNorm norm1, norm2;
+  layers::EitherNorm norm1, norm2;  // an RMSNorm in Qwen2.5-VL
   VisionAttention attn{nullptr};
   VisionMlp mlp{nullptr};
 };

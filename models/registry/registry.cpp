@@ -5,6 +5,7 @@
 
 #include "kernels/common/error.h"
 #include "models/gemma/gemma_family.h"
+#include "models/internvl/internvl_family.h"
 #include "models/llava/llava_family.h"
 #include "models/qwen_vl/qwen_vl_family.h"
 #include "models/smolvlm/smolvlm_family.h"
@@ -23,10 +24,13 @@ const std::vector<Line>& lines() {
       {"llava", llava::llava_family()},
       {"llava_next", llava::llava_family(llava::Kind::kNext)},
       {"llava_onevision", llava::llava_family(llava::Kind::kOneVision)},
+      {"internvl", internvl::internvl_family()},
+      {"internvl_chat", internvl::internvl_family(internvl::Layout::kOriginal)},
       {"gemma3", gemma::gemma_family()},
       {"smolvlm", smolvlm::smolvlm_family()},
       {"idefics3", smolvlm::smolvlm_family()},
       {"qwen2_5_vl", qwen_vl::qwen_vl_family(qwen_vl::Generation::k2_5)},
+      {"qwen2_vl", qwen_vl::qwen_vl_family(qwen_vl::Generation::k2)},
       {"qwen3_vl", qwen_vl::qwen_vl_family(qwen_vl::Generation::k3)},
   };
   return all;

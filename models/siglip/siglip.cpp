@@ -2,8 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include "kernels/common/error.h"
 #include "models/base/call.h"
 #include "models/base/dims.h"
+#include "models/family/messages.h"
 #include "models/ops/core/copy_to_device.h"
 #include "models/ops/linear/linear.h"
 
@@ -18,6 +20,20 @@ at::Tensor bucketed_positions(int64_t grid) {
   const at::Tensor buckets =
       at::bucketize(fractions, boundaries, /*out_int32=*/false, /*right=*/true);
   return (buckets.unsqueeze(1) * grid + buckets.unsqueeze(0)).flatten();
+}
+
+void check_tiles(const at::Tensor& pixels, const clip::ClipConfig& vision) {
+  const bool fits = pixels.dim() == 4 &&
+                    pixels.sizes().slice(1) ==
+                        at::IntArrayRef({vision.channels, vision.image_size, vision.image_size});
+  if (fits) return;
+  const std::string side = std::to_string(vision.image_size);
+  throw Error(ErrorKind::kInput, {.what = "a tile of an image is not of the model's size",
+                                  .where = {},
+                                  .found = c10::str(pixels.sizes()),
+                                  .expected = "[tiles, " + std::to_string(vision.channels) + ", " +
+                                              side + ", " + side + "]",
+                                  .next = family::kOfThisModel});
 }
 
 SiglipPatchEmbeddingImpl::SiglipPatchEmbeddingImpl(const clip::ClipConfig& config,

@@ -79,4 +79,7 @@ TORCH_MODULE(SiglipTower);
 /// the same as in transformers.
 at::Tensor bucketed_positions(int64_t grid);
 
+/// Throws kInput unless the pixels are tiles of image_size: [n, c, h, w].
+void check_tiles(const at::Tensor& pixels, const clip::ClipConfig& vision);
+
 }  // namespace lft::siglip

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "kernels/common/error.h"
 #include "models/image/image_lanczos.h"
 
 namespace lft::smolvlm {
@@ -191,19 +190,8 @@ Json with_longest_edge(const Json& file, const family::ImageRules& rules) {
 std::shared_ptr<const family::ImageProcessor> tile_processor(const SmolVlmFields& fields,
                                                              const family::ProcessorFile& file,
                                                              const family::ImageRules& rules) {
-  if (rules.fit != "native" || rules.min_pixels > 0) {
-    throw Error(
-        ErrorKind::kUsage,
-        {.what = rules.fit != "native" ? "unknown image fit"
-                                       : "this family has no smallest number of pixels",
-         .where = rules.fit != "native" ? "data.image_fit" : "data.min_pixels",
-         .found =
-             rules.fit != "native" ? "\"" + rules.fit + "\"" : std::to_string(rules.min_pixels),
-         .expected = rules.fit != "native" ? "native" : "0: every image is scaled to one size",
-         .next = rules.fit != "native"
-                     ? "leave data.image_fit out"
-                     : "leave data.min_pixels out; data.max_pixels sets the size"});
-  }
+  family::expect_native(rules);
+  family::expect_no_least_pixels(rules);
   const int64_t tile = fields.vision.image_size;
   if (const int64_t stated = longest_of(file, "max_image_size", tile); stated != tile) {
     file.fail("the processor's max_image_size is not the model's image_size",

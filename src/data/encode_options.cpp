@@ -142,10 +142,14 @@ std::shared_ptr<const text::ChatTemplate> choose_chat(const std::string& model_d
   std::string name = settings.template_name;
   std::optional<text::TemplateText> source;
   if (is_auto) source = text::find_template(model_dir);
+  const bool is_of_texts =
+      source && family.writes_prompts && source->text.find(family.placeholder) == std::string::npos;
+  if (is_of_texts) source.reset();
   if (is_auto && !source) {
     name = family.defaults(config, io::Json::object()).template_name;
-    notices.push_back("the checkpoint has no chat template: data.template " + name + ", as " +
-                      family.name + " is used");
+    notices.push_back((is_of_texts ? "the checkpoint's chat template writes no image"
+                                   : "the checkpoint has no chat template") +
+                      (": data.template " + name) + ", as " + family.name + " is used");
   }
   if (!source && text::is_named_form(name))
     return text::named_form(name, eos, family.processor_mark);

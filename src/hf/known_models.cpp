@@ -61,6 +61,15 @@ io::Json one_vision(const Decoder& decoder) {
   return json;
 }
 
+/// A config as published, whose decoder is at the top level.
+io::Json qwen2_vl(const Decoder& decoder) {
+  io::Json json = decoder_json("qwen2_vl", decoder);
+  json["torch_dtype"] = "bfloat16";
+  json["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {16, 24, 24}}};
+  json["vision_config"] = {{"hidden_size", decoder.hidden}};
+  return json;
+}
+
 io::Json qwen2_5_vl(const Decoder& decoder, int64_t tower_intermediate) {
   io::Json text = decoder_json("qwen2_5_vl_text", decoder);
   text["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {16, 24, 24}}};
@@ -116,13 +125,42 @@ io::Json large_tower(int64_t image) {
   return tower_json("idefics3_vision", 1152, 4304, 27, 16, image, 14);
 }
 
+/// A config in the original layout, as most checkpoints are published.
+io::Json internvl_chat(const char* text_type, const Decoder& decoder) {
+  io::Json text = decoder_json(text_type, decoder);
+  text["rope_theta"] = 1e6;
+  io::Json tower = tower_json("intern_vit_6b", 1024, 4096, 24, 16, 448, 14);
+  tower["norm_type"] = "layer_norm";
+  tower["qk_normalization"] = false;
+  tower["qkv_bias"] = true;
+  return {{"model_type", "internvl_chat"},
+          {"torch_dtype", "bfloat16"},
+          {"ps_version", "v2"},
+          {"dynamic_image_size", true},
+          {"use_thumbnail", true},
+          {"max_dynamic_patch", 12},
+          {"llm_config", text},
+          {"vision_config", tower}};
+}
+
+io::Json internvl(const char* text_type, const Decoder& decoder) {
+  io::Json text = decoder_json(text_type, decoder);
+  text["rope_theta"] = 1e6;
+  io::Json json = {{"model_type", "internvl"},
+                   {"torch_dtype", "bfloat16"},
+                   {"text_config", text},
+                   {"vision_config", {{"attention_bias", true}}}};
+  json["tie_word_embeddings"] = decoder.tied;
+  return json;
+}
+
 struct Known {
   std::string name;
   io::Json config;
 };
 
 const std::vector<Known>& all_known() {
-  constexpr int64_t k32 = 32768, k128 = 131072, k256 = 262144;
+  constexpr int64_t k32 = 32768, k40 = 40960, k128 = 131072, k256 = 262144;
   static const std::vector<Known> known = {
       {"llava-hf/llava-1.5-7b-hf", llava("llava", "llama", {4096, 11008, 32, 32, 32, 32064, 4096})},
       {"llava-hf/llava-1.5-13b-hf",
@@ -133,6 +171,9 @@ const std::vector<Known>& all_known() {
        one_vision({896, 4864, 24, 14, 2, 152000, k32, 0, true})},
       {"llava-hf/llava-onevision-qwen2-7b-ov-hf",
        one_vision({3584, 18944, 28, 28, 4, 152128, k32})},
+      {"Qwen/Qwen2-VL-2B-Instruct", qwen2_vl({1536, 8960, 28, 12, 2, 151936, k32, 0, true})},
+      {"Qwen/Qwen2-VL-7B-Instruct", qwen2_vl({3584, 18944, 28, 28, 4, 152064, k32})},
+      {"Qwen/Qwen2-VL-72B-Instruct", qwen2_vl({8192, 29568, 80, 64, 8, 152064, k32})},
       {"Qwen/Qwen2.5-VL-3B-Instruct",
        qwen2_5_vl({2048, 11008, 36, 16, 2, 151936, 128000, 0, true}, 3420)},
       {"Qwen/Qwen2.5-VL-7B-Instruct", qwen2_5_vl({3584, 18944, 28, 28, 4, 152064, 128000}, 3420)},
@@ -144,6 +185,25 @@ const std::vector<Known>& all_known() {
        qwen3_vl({2560, 9728, 36, 32, 8, 151936, k256, 128, true}, true)},
       {"Qwen/Qwen3-VL-8B-Instruct", qwen3_vl({4096, 12288, 36, 32, 8, 151936, k256, 128}, false)},
       {"Qwen/Qwen3-VL-32B-Instruct", qwen3_vl({5120, 25600, 64, 64, 8, 151936, k256, 128}, false)},
+      {"OpenGVLab/InternVL3-1B", internvl_chat("qwen2", {896, 4864, 24, 14, 2, 151674, k32})},
+      {"OpenGVLab/InternVL3-2B", internvl_chat("qwen2", {1536, 8960, 28, 12, 2, 151674, k32})},
+      {"OpenGVLab/InternVL3-8B", internvl_chat("qwen2", {3584, 18944, 28, 28, 4, 151674, k32})},
+      {"OpenGVLab/InternVL3_5-1B",
+       internvl_chat("qwen3", {1024, 3072, 28, 16, 8, 151936, k40, 128})},
+      {"OpenGVLab/InternVL3_5-2B",
+       internvl_chat("qwen3", {2048, 6144, 28, 16, 8, 151936, k40, 128})},
+      {"OpenGVLab/InternVL3_5-4B",
+       internvl_chat("qwen3", {2560, 9728, 36, 32, 8, 151936, k40, 128})},
+      {"OpenGVLab/InternVL3_5-8B",
+       internvl_chat("qwen3", {4096, 12288, 36, 32, 8, 151936, k40, 128})},
+      {"OpenGVLab/InternVL3-1B-hf", internvl("qwen2", {896, 4864, 24, 14, 2, 151674, k32})},
+      {"OpenGVLab/InternVL3-2B-hf", internvl("qwen2", {1536, 8960, 28, 12, 2, 151674, k32})},
+      {"OpenGVLab/InternVL3-8B-hf", internvl("qwen2", {3584, 18944, 28, 28, 4, 151674, k32})},
+      {"OpenGVLab/InternVL3_5-1B-HF", internvl("qwen3", {1024, 3072, 28, 16, 8, 151936, k40, 128})},
+      {"OpenGVLab/InternVL3_5-2B-HF", internvl("qwen3", {2048, 6144, 28, 16, 8, 151936, k40, 128})},
+      {"OpenGVLab/InternVL3_5-4B-HF", internvl("qwen3", {2560, 9728, 36, 32, 8, 151936, k40, 128})},
+      {"OpenGVLab/InternVL3_5-8B-HF",
+       internvl("qwen3", {4096, 12288, 36, 32, 8, 151936, k40, 128})},
       {"HuggingFaceTB/SmolVLM-256M-Instruct",
        idefics3({576, 1536, 30, 9, 3, 49280, 8192}, small_tower(), 49190, 4)},
       {"HuggingFaceTB/SmolVLM-500M-Instruct",

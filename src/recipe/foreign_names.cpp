@@ -115,7 +115,7 @@ constexpr auto kNames = std::to_array<ForeignName>({
     {"max_seq_length", "data.max_tokens"},
     {"model_max_length", "data.max_tokens"},
     {"image_max_pixels", "data.max_pixels",
-     "to which Qwen-VL, SmolVLM and Idefics3 scale larger images; other families refuse them"},
+     "to which Qwen-VL, InternVL, SmolVLM and Idefics3 scale images; other families refuse them"},
     {"image_min_pixels", "data.min_pixels", "to which Qwen-VL scales smaller images"},
     {"dataset_shuffle", "data.shuffle"},
     {"train_dataloader_shuffle", "data.shuffle"},

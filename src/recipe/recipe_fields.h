@@ -139,7 +139,8 @@ void visit_data(Visitor& v, Section& d) {
           "an image with a longer side is a bad sample, not decoded");
   v.field("template", d.chat_template, {.not_empty = true},
           "chat template; auto: the checkpoint's own, else its family's; a file of Jinja; or "
-          "llava-v1, llava-hf, plain, chatml, qwen3-vl, mistral, smolvlm, gemma");
+          "llava-v1, llava-hf, plain, chatml, qwen3-vl, internvl, internvl2_5, mistral, smolvlm, "
+          "gemma");
   v.field("template_args", d.template_args, {},
           "more variables for the chat template, as {enable_thinking: false}");
   v.field("template_date", d.template_date, {.not_empty = true},

@@ -1,4 +1,4 @@
-// Qwen2.5-VL and Qwen3-VL: their config.json, tensors, names and images.
+// Qwen2-VL, Qwen2.5-VL and Qwen3-VL: their config.json, tensors, names and images.
 #include <map>
 #include <set>
 
@@ -91,7 +91,8 @@ TEST_P(QwenVlNames, APartOfTheOtherGenerationIsNone) {
     EXPECT_EQ(config_.family->names.from_peft_name(part).empty(), !deep) << part;
   const std::vector<std::string> names = {deep ? "model.visual.deepstack_merger_list.0.norm"
                                                : "model.visual.merger.mlp.0"};
-  EXPECT_EQ(&registry::family_of_peft_names(names), config_.family);
+  // Qwen2-VL and Qwen2.5-VL have the same names.
+  EXPECT_EQ(registry::family_of_peft_names(names).name, deep ? "Qwen3-VL" : "Qwen2.5-VL");
 }
 
 TEST_P(QwenVlNames, FingerprintSeesWhatCounts) {
@@ -250,6 +251,11 @@ TEST(QwenVlConfig, RefusesWhatIsOutOfRange) {
   refused("qwen2_5_vl", "vision_config", "hidden_act", "gelu");
   refused("qwen2_5_vl", "vision_config", "temporal_patch_size", 1);
   refused("qwen2_5_vl", "vision_config", "fullatt_block_indexes", Json::array({2, 1}));
+  refused("qwen2_vl", "text_config", "head_dim", 12);
+  refused("qwen2_vl", "vision_config", "hidden_size", 31);
+  refused("qwen2_vl", "vision_config", "num_heads", 5);
+  refused("qwen2_vl", "vision_config", "mlp_ratio", 0);
+  refused("qwen2_vl", "vision_config", "mlp_ratio", 0.01);
   refused("qwen3_vl", "vision_config", "deepstack_visual_indexes", Json::array({0, 3}));
   refused("qwen3_vl", "vision_config", "deepstack_visual_indexes", Json::array({0, 1, 2, 2}));
   refused("qwen3_vl", "vision_config", "num_position_embeddings", 0);

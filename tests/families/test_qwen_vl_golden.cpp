@@ -1,4 +1,4 @@
-// Qwen2.5-VL and Qwen3-VL against transformers, on the numbers of
+// Qwen-VL against transformers, on the numbers of
 // tests/goldens/models/qwen_vl.json (float32, tiny models, hashed weights), and against themselves:
 // packed, recomputed, with a cache.
 #include "families/tiny_qwen.h"

@@ -70,6 +70,16 @@ Json config_of(const std::string& model_type) {
                        {"vision_config", kVision},
                        {"image_token_id", 60},
                        {"scale_factor", 2}});
+  if (model_type.starts_with("internvl")) {
+    Json tower = with(kVision, {{"attention_bias", true}, {"use_qk_norm", true}}),
+         text = with(kText, {{"model_type", "qwen3"}, {"head_dim", 8}});
+    if (model_type == "internvl")
+      return with(base, {{"text_config", text}, {"vision_config", tower}, {"image_token_id", 60}});
+    return with(base, {{"llm_config", text},
+                       {"vision_config", kVision},
+                       {"ps_version", "v2"},
+                       {"image_token_id", 60}});
+  }
   if (model_type == "gemma3")
     return with(base,
                 {{"text_config", with(kText, {{"model_type", "gemma3_text"}, {"head_dim", 8}})},
@@ -196,8 +206,9 @@ TEST_P(WholeScopes, NamesOfModulesThatAreNotThereArePassedOver) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, WholeScopes,
-                         ::testing::Values("llava", "llava_next", "llava_onevision", "qwen2_5_vl",
-                                           "qwen3_vl", "smolvlm", "gemma3"),
+                         ::testing::Values("llava", "llava_next", "llava_onevision", "qwen2_vl",
+                                           "qwen2_5_vl", "qwen3_vl", "smolvlm", "internvl",
+                                           "internvl_chat", "gemma3"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

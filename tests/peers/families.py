@@ -7,11 +7,14 @@ import pathlib
 
 import torch
 from transformers import (
+    AutoModelForImageTextToText,
     CLIPVisionConfig,
     Gemma3Config,
     Gemma3ForConditionalGeneration,
     Idefics3Config,
     Idefics3ForConditionalGeneration,
+    InternVLConfig,
+    InternVLForConditionalGeneration,
     LlamaConfig,
     LlavaConfig,
     LlavaForConditionalGeneration,
@@ -23,6 +26,8 @@ from transformers import (
     Qwen2Config,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
+    Qwen2VLConfig,
+    Qwen2VLForConditionalGeneration,
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
     SiglipVisionConfig,
@@ -31,20 +36,35 @@ from transformers import (
 )
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 
-from family_processors import write_gemma_processor, write_processor, write_wide_processor
+import internvl_chat
+from family_processors import (
+    write_gemma_processor,
+    intern_positions,
+    write_intern_processor,
+    write_processor,
+    write_wide_processor,
+)
 from family_specs import SPECS
 from family_specs_wide import WIDE
-from family_tokenizers import gemma_tokenizer, qwen_tokenizer, smol_tokenizer, wide_tokenizer
+from family_tokenizers import (
+    INTERN_TOKENS,
+    QWEN_TOKENS,
+    gemma_tokenizer,
+    qwen_tokenizer,
+    smol_tokenizer,
+    wide_tokenizer,
+)
 
 
 def qwen_config(spec, tokenizer, vocab):
-    size = 14 if spec["family"] == "qwen2_5_vl" else 16
+    size = 16 if spec["family"] == "qwen3_vl" else 14
+    out = "hidden_size" if spec["family"] == "qwen2_vl" else "out_hidden_size"
     vision = dict(
         spec["vision"],
         patch_size=size,
         temporal_patch_size=2,
         spatial_merge_size=2,
-        out_hidden_size=spec["text"]["hidden_size"],
+        **{out: spec["text"]["hidden_size"]},
     )
     rope = dict(rope_type="default", rope_theta=10000.0, mrope_section=spec["mrope"])
     if spec["family"] == "qwen3_vl":
@@ -68,8 +88,8 @@ def qwen_config(spec, tokenizer, vocab):
         eos_token_id=tokenizer.token_to_id("<|im_end|>"),
         pad_token_id=tokenizer.token_to_id("<|endoftext|>"),
     )
-    kind = Qwen2_5_VLConfig if spec["family"] == "qwen2_5_vl" else Qwen3VLConfig
-    return kind(
+    kinds = dict(qwen2_vl=Qwen2VLConfig, qwen2_5_vl=Qwen2_5_VLConfig, qwen3_vl=Qwen3VLConfig)
+    return kinds[spec["family"]](
         text_config=text, vision_config=vision, tie_word_embeddings=spec.get("tie", False), **ids
     )
 
@@ -157,11 +177,34 @@ def gemma_config(spec, tokenizer, vocab):
     )
 
 
+def intern_config(spec, tokenizer, vocab):
+    end = tokenizer.token_to_id("<|endoftext|>")
+    text = dict(
+        spec["text"],
+        vocab_size=vocab,
+        max_position_embeddings=512,
+        tie_word_embeddings=spec.get("tie", False),
+        bos_token_id=end,
+        eos_token_id=tokenizer.token_to_id("<|im_end|>"),
+        pad_token_id=end,
+    )
+    return InternVLConfig(
+        text_config=text,
+        vision_config=spec["vision"],
+        downsample_ratio=1 / spec["scale"],
+        image_seq_length=intern_positions(spec),
+        image_token_id=tokenizer.token_to_id("<IMG_CONTEXT>"),
+        tie_word_embeddings=spec.get("tie", False),
+    )
+
+
 CLASSES = dict(
+    internvl=InternVLForConditionalGeneration,
     gemma3=Gemma3ForConditionalGeneration,
     llava=LlavaForConditionalGeneration,
     llava_next=LlavaNextForConditionalGeneration,
     llava_onevision=LlavaOnevisionForConditionalGeneration,
+    qwen2_vl=Qwen2VLForConditionalGeneration,
     qwen2_5_vl=Qwen2_5_VLForConditionalGeneration,
     qwen3_vl=Qwen3VLForConditionalGeneration,
     smolvlm=SmolVLMForConditionalGeneration,
@@ -179,7 +222,9 @@ def random_weights(model, seed):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            if "norm" in name or "ln_q" in name:
+            if "lambda_" in name:
+                parameter.copy_(noise * 0.3 + 0.6)
+            elif "norm" in name or "ln_q" in name:
                 parameter.copy_(
                     noise * 0.1
                     + (1 if name.endswith("weight") and id(parameter) not in zero_centred else 0)
@@ -216,16 +261,49 @@ def random_weights(model, seed):
             last.add_(3) if id(last) in zero_centred else last.mul_(4)
 
 
+def as_published(path):
+    """config.json and preprocessor_config.json of Qwen2-VL in the spelling of transformers 4.45."""
+    file = path / "config.json"
+    data = json.loads(file.read_text())
+    text, vision = data.pop("text_config"), data["vision_config"]
+    rope = text.pop("rope_parameters")
+    for key in ["layer_types", "dtype", "model_type"]:
+        text.pop(key, None)
+    for key in ["rope_parameters", "hidden_act", "dtype"]:
+        vision.pop(key, None)
+    vision |= dict(in_chans=vision.pop("in_channels"), spatial_patch_size=vision["patch_size"])
+    data |= text | dict(
+        torch_dtype=data.pop("dtype"),
+        rope_theta=rope["rope_theta"],
+        rope_scaling=dict(type="mrope", mrope_section=rope["mrope_section"]),
+    )
+    file.write_text(json.dumps(data, indent=2))
+    file = path / "preprocessor_config.json"
+    data = json.loads(file.read_text())
+    size = data.pop("size")
+    data |= dict(min_pixels=size["shortest_edge"], max_pixels=size["longest_edge"])
+    file.write_text(json.dumps(data, indent=2))
+
+
+def load_model(path):
+    """A checkpoint in float32."""
+    config = json.loads((pathlib.Path(path) / "config.json").read_text())
+    if config["model_type"] == "internvl_chat":
+        return internvl_chat.load(path)
+    return AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32)
+
+
 def build(name, path, seed=0):
     """Writes checkpoint `name` of SPECS into `path` (an HF model directory)
     and returns the path."""
     spec = copy.deepcopy(SPECS[name])
     path = pathlib.Path(path)
     path.mkdir(parents=True)
-    smol, wide, gemma = (
+    smol, wide, gemma, intern = (
         spec["family"] in ("smolvlm", "idefics3"),
         spec["family"] in WIDE,
         spec["family"] == "gemma3",
+        spec["family"] == "internvl",
     )
     tokenizer = (
         smol_tokenizer()
@@ -234,16 +312,26 @@ def build(name, path, seed=0):
         if wide
         else gemma_tokenizer(path, spec)
         if gemma
-        else qwen_tokenizer()
+        else qwen_tokenizer(INTERN_TOKENS if intern else QWEN_TOKENS)
     )
     vocab = spec.get("vocab", (tokenizer.get_vocab_size() + 63) // 64 * 64)
     config = (
-        smol_config if smol else wide_config if wide else gemma_config if gemma else qwen_config
+        smol_config
+        if smol
+        else wide_config
+        if wide
+        else gemma_config
+        if gemma
+        else intern_config
+        if intern
+        else qwen_config
     )(spec, tokenizer, vocab)
     if wide:
         write_wide_processor(path, spec)
     elif gemma:
         write_gemma_processor(path, spec, tokenizer)
+    elif intern:
+        write_intern_processor(path, spec, tokenizer)
     else:
         write_processor(path, spec, tokenizer)
     model = CLASSES[spec["family"]](config)
@@ -251,6 +339,10 @@ def build(name, path, seed=0):
     model = model.to(spec.get("dtype", torch.float32))
     model.config.dtype = spec.get("dtype", torch.float32)
     model.save_pretrained(path, max_shard_size="150KB" if spec.get("shards") else "5GB")
+    if spec.get("flat"):
+        as_published(path)
+    if spec.get("original"):
+        internvl_chat.convert(path, spec["tiles"])
     generation = path / "generation_config.json"
     if generation.exists():
         data = json.loads(generation.read_text())

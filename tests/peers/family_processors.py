@@ -4,7 +4,10 @@ from transformers import (
     AutoTokenizer,
     Gemma3ImageProcessor,
     Gemma3Processor,
+    GotOcr2ImageProcessor,
     Idefics3Processor,
+    InternVLProcessor,
+    InternVLVideoProcessor,
     LlavaImageProcessor,
     LlavaNextImageProcessor,
     LlavaNextProcessor,
@@ -89,6 +92,16 @@ GEMMA_TEMPLATE = (
     "    {{'<start_of_turn>model\n'}}\n"
     "{%- endif -%}\n"
 )
+INTERN_TEMPLATE = (
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n'}}"
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for content in message['content'] %}"
+    "{% if content['type'] == 'image' %}{{ '<IMG_CONTEXT>\n' }}"
+    "{% elif content['type'] == 'video' %}{{ '<video>\n' }}"
+    "{% elif content['type'] == 'text' %}{{ content['text'] }}{% endif %}{% endfor %}{% endif %}"
+    "{{'<|im_end|>\n'}}{% endfor %}"
+    "{% if add_generation_prompt %}{{'<|im_start|>assistant\n' }}{% endif %}"
+)
 # As in the llava-hf checkpoints: the images first, then the texts.
 # IN_PLACE keeps each image at its position.
 VICUNA_TEMPLATE = (
@@ -122,6 +135,8 @@ ONEVISION_TEMPLATE = (
 )
 TEMPLATES = dict(
     gemma3=GEMMA_TEMPLATE,
+    internvl=INTERN_TEMPLATE,
+    qwen2_vl=QWEN25_TEMPLATE,
     qwen2_5_vl=QWEN25_TEMPLATE,
     qwen3_vl=QWEN3_TEMPLATE,
     smolvlm=SMOL_TEMPLATE,
@@ -206,6 +221,43 @@ def write_gemma_processor(path, spec, tokenizer):
     ).save_pretrained(path)
 
 
+def intern_positions(spec):
+    """Positions of a tile."""
+    side = spec["vision"]["image_size"] // spec["vision"]["patch_size"] // spec["scale"]
+    return side**2
+
+
+def write_intern_processor(path, spec, tokenizer):
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        unk_token="<|endoftext|>",
+        extra_special_tokens=dict(
+            start_image_token="<img>",
+            end_image_token="</img>",
+            context_image_token="<IMG_CONTEXT>",
+            video_token="<video>",
+        ),
+        chat_template=INTERN_TEMPLATE,
+    )
+    side, (fewest, most) = spec["vision"]["image_size"], spec["tiles"]
+    images = GotOcr2ImageProcessor(
+        size=dict(height=side, width=side),
+        image_mean=[0.485, 0.456, 0.406],
+        image_std=[0.229, 0.224, 0.225],
+        min_patches=fewest,
+        max_patches=most,
+    )
+    InternVLProcessor(
+        images,
+        fast,
+        InternVLVideoProcessor(size=dict(height=side, width=side)),
+        image_seq_length=intern_positions(spec),
+        chat_template=INTERN_TEMPLATE,
+    ).save_pretrained(path)
+
+
 def write_processor(path, spec, tokenizer):
     """Tokenizer and image processor files as written by save_pretrained."""
     smol = spec["family"] in ("smolvlm", "idefics3")
@@ -220,7 +272,7 @@ def write_processor(path, spec, tokenizer):
     )
     fast.save_pretrained(path)
     if not smol:
-        patch = 14 if spec["family"] == "qwen2_5_vl" else 16
+        patch = 16 if spec["family"] == "qwen3_vl" else 14
         shortest, longest = spec["pixels"]
         mean = dict(image_mean=[0.5] * 3, image_std=[0.5] * 3) if patch == 16 else {}
         Qwen2VLImageProcessor(

@@ -6,6 +6,51 @@ from family_specs_wide import WIDE_SPECS
 
 # family: which class; the rest are config arguments.
 SPECS = {
+    "qwen2_gqa": dict(
+        family="qwen2_vl",
+        text=dict(
+            hidden_size=64,
+            intermediate_size=112,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+        ),
+        vision=dict(depth=3, embed_dim=48, mlp_ratio=2, num_heads=2),
+        mrope=[2, 3, 3],
+        pixels=(28 * 28 * 4, 28 * 28 * 40),
+    ),
+    "qwen2_tied_bf16": dict(
+        family="qwen2_vl",
+        text=dict(
+            hidden_size=48,
+            intermediate_size=80,
+            num_hidden_layers=2,
+            num_attention_heads=3,
+            num_key_value_heads=1,
+        ),
+        vision=dict(depth=2, embed_dim=40, mlp_ratio=3, num_heads=2),
+        mrope=[2, 3, 3],
+        tie=True,
+        dtype=torch.bfloat16,
+        pixels=(28 * 28 * 4, 28 * 28 * 30),
+    ),
+    # As published: a flat config in the spelling of transformers 4.45, tensors without "model.".
+    "qwen2_flat_shards": dict(
+        family="qwen2_vl",
+        text=dict(
+            hidden_size=64,
+            intermediate_size=96,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            rms_norm_eps=1e-6,
+        ),
+        vision=dict(depth=4, embed_dim=32, mlp_ratio=4, num_heads=4),
+        mrope=[4, 6, 6],
+        shards=True,
+        flat=True,
+        pixels=(28 * 28 * 4, 28 * 28 * 50),
+    ),
     "qwen25_gqa": dict(
         family="qwen2_5_vl",
         text=dict(
@@ -278,5 +323,84 @@ SPECS = {
         tie=False,
         shards=True,
     ),
+    "intern_gqa": dict(
+        family="internvl",
+        text=dict(
+            model_type="qwen2",
+            hidden_size=64,
+            intermediate_size=112,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+        ),
+        vision=dict(
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            image_size=56,
+            patch_size=7,
+            attention_bias=True,
+        ),
+        scale=2,
+        tiles=(1, 6),
+    ),
+    "intern_qwen3_norms": dict(
+        family="internvl",
+        text=dict(
+            model_type="qwen3",
+            hidden_size=48,
+            intermediate_size=80,
+            num_hidden_layers=3,
+            num_attention_heads=3,
+            num_key_value_heads=1,
+            head_dim=24,
+        ),
+        vision=dict(
+            hidden_size=40,
+            intermediate_size=56,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            image_size=48,
+            patch_size=6,
+            use_qk_norm=True,
+            norm_type="rms_norm",
+        ),
+        scale=4,
+        tie=True,
+        tiles=(1, 12),
+    ),
+    "intern_bf16_shards": dict(
+        family="internvl",
+        text=dict(
+            model_type="qwen3",
+            hidden_size=64,
+            intermediate_size=96,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            head_dim=32,
+        ),
+        vision=dict(
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            image_size=30,
+            patch_size=5,
+            attention_bias=True,
+            layer_norm_eps=1e-5,
+        ),
+        scale=2,
+        dtype=torch.bfloat16,
+        shards=True,
+        tiles=(2, 5),
+    ),
     **WIDE_SPECS,
+}
+# The same in the layout of InternVL's own code.
+SPECS |= {
+    name.replace("intern_", "chat_"): spec | dict(original=True)
+    for name, spec in SPECS.items()
+    if name.startswith("intern_")
 }

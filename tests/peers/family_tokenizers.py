@@ -31,6 +31,9 @@ QWEN_TOKENS = [
     "<|image_pad|>",
     "<|video_pad|>",
 ]
+INTERN_TOKENS = [
+    *"<|endoftext|> <|im_start|> <|im_end|> <img> </img> <IMG_CONTEXT> <video>".split()
+]
 WIDE_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<image>", "<video>"]
 GRID = [f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)]
 GEMMA_TOKENS = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]

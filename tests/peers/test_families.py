@@ -20,9 +20,9 @@ from huggingface_hub import ModelCard
 from peft import LoraConfig, PeftModel, get_peft_model
 from PIL import Image
 from transformers import (
-    AutoModelForImageTextToText,
     AutoProcessor,
     AutoTokenizer,
+    GotOcr2ImageProcessor,
     Idefics3Processor,
     Qwen2VLImageProcessor,
 )
@@ -30,6 +30,7 @@ from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3I
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
 import families
+import internvl_chat
 import reference
 from cases import ROWS, row
 from prepared import read_prepared
@@ -49,6 +50,10 @@ FAMILY_ROWS = [
 ]
 NAMES = list(families.SPECS)
 TRAINED = [
+    "chat_gqa",
+    "intern_gqa",
+    "intern_qwen3_norms",
+    "qwen2_gqa",
     "qwen25_gqa",
     "qwen3_gqa",
     "smol_tied",
@@ -77,6 +82,14 @@ def is_smol(name):
 
 def is_wide(name):
     return families.SPECS[name]["family"] in families.WIDE
+
+
+def is_intern(name):
+    return families.SPECS[name]["family"] == "internvl"
+
+
+def is_original(name):
+    return families.SPECS[name].get("original", False)
 
 
 def is_gemma(name):
@@ -126,7 +139,9 @@ class FamilyPeer:
     def __init__(self, name, path, adapter=None, trainable=False):
         self.name, self.path, self.spec = name, pathlib.Path(path), families.SPECS[name]
         self.tokenizer = AutoTokenizer.from_pretrained(path)
-        self.model = AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32).eval()
+        if is_original(name) and "<IMG_CONTEXT>" not in self.tokenizer.chat_template:
+            self.tokenizer.chat_template = internvl_chat.CHAT_TEMPLATE
+        self.model = families.load_model(path).eval()
         self.image_token = self.model.config.image_token_id
         if adapter is not None:
             self.model = PeftModel.from_pretrained(
@@ -165,6 +180,13 @@ class FamilyPeer:
             return made["input_ids"][0].tolist(), {
                 key: made[key] for key in ("pixel_values",) if key in made
             }
+        if is_original(self.name):
+            return self.original_inputs(text, images)
+        if is_intern(self.name):
+            processor = AutoProcessor.from_pretrained(self.path)
+            made = processor(text=[text], images=images or None, return_tensors="pt")
+            extra = {key: made[key] for key in ("pixel_values",) if key in made}
+            return made["input_ids"][0].tolist(), extra
         if is_smol(self.name):
             kind = (
                 SmolVLMImageProcessorPil
@@ -190,6 +212,27 @@ class FamilyPeer:
                 count = int(grid.prod()) // 4
                 text = text.replace("<|image_pad|>", "<|placeholder|>" * count, 1)
             text = text.replace("<|placeholder|>", "<|image_pad|>")
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"], extra
+
+    def original_inputs(self, text, images):
+        """With the same tiles as in transformers' layout."""
+        extra = {}
+        if images:
+            file = json.loads((self.path / "preprocessor_config.json").read_text())
+            fewest, most = self.spec["tiles"]
+            made = GotOcr2ImageProcessor(
+                size=dict(height=file["size"], width=file["size"]),
+                image_mean=file["image_mean"],
+                image_std=file["image_std"],
+                min_patches=fewest,
+                max_patches=file.get("max_patches", most),
+                crop_to_patches=True,
+            )(images, return_tensors="pt")
+            extra = dict(pixel_values=made["pixel_values"])
+            for tiles in made["num_patches"]:
+                count = families.intern_positions(self.spec) * int(tiles)
+                text = text.replace("<IMG_CONTEXT>", f"<img>{'<tile>' * count}</img>", 1)
+            text = text.replace("<tile>", "<IMG_CONTEXT>")
         return self.tokenizer(text, add_special_tokens=False)["input_ids"], extra
 
     def wide_inputs(self, text, item, root, pads=True):
@@ -249,7 +292,7 @@ class FamilyPeer:
         kinds = torch.tensor([[int(token == self.image_token) for token in ids]])
         more = (
             {}
-            if is_smol(self.name) or is_wide(self.name)
+            if is_smol(self.name) or is_wide(self.name) or is_intern(self.name)
             else {"token_type_ids" if is_gemma(self.name) else "mm_token_type_ids": kinds}
         )
         return self.model(input_ids=torch.tensor([ids]), **extra, **more).logits[0]
@@ -328,6 +371,13 @@ def targets_of(name):
     )
     if is_gemma(name):  # no linear layer in the projector
         return rf"({decoder})|(.*vision_tower.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2))"
+    if is_original(name):
+        return rf"({decoder})|(.*mlp1\.[13])|(.*vision_model.*\.(qkv|proj|fc1|fc2))"
+    if is_intern(name):
+        return (
+            rf"({decoder})|(.*multi_modal_projector\.linear_[12])"
+            r"|(.*vision_tower.*\.(q_proj|k_proj|v_proj|projection_layer|fc1|fc2))"
+        )
     if is_wide(name):
         return (
             rf"({decoder})|(.*multi_modal_projector\.linear_[12])"
@@ -338,7 +388,7 @@ def targets_of(name):
             rf"({decoder})|(.*connector.*\.proj)"
             r"|(.*vision_model.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2))"
         )
-    tower = r".*visual\.blocks.*\.(qkv|proj|gate_proj|up_proj|down_proj|linear_fc1|linear_fc2)"
+    tower = r".*visual\.blocks.*\.(qkv|proj|gate_proj|up_proj|down_proj|(linear_)?fc[12])"
     merger = r".*visual\.merger\.(mlp\.0|mlp\.2|linear_fc1|linear_fc2)"
     deep = r".*visual\.deepstack_merger_list\.\d+\.linear_fc[12]"
     return f"({decoder})|({tower})|({merger})|({deep})"
@@ -349,7 +399,7 @@ def family_adapter(family_dir, tmp_path_factory):
     """name -> directory of a PEFT adapter with random A and B on every linear layer."""
 
     def make(name):
-        base = AutoModelForImageTextToText.from_pretrained(family_dir(name), dtype=torch.float32)
+        base = families.load_model(family_dir(name))
         model = get_peft_model(
             base,
             LoraConfig(
@@ -556,7 +606,16 @@ def test_packed_passes_and_recomputation_give_the_same_steps(
 
 
 @pytest.mark.parametrize(
-    "name", ["qwen25_gqa", "qwen3_gqa", "smol_tied", "llava_qwen2_siglip", "gemma_gqa"]
+    "name",
+    [
+        "qwen2_gqa",
+        "qwen25_gqa",
+        "qwen3_gqa",
+        "smol_tied",
+        "llava_qwen2_siglip",
+        "gemma_gqa",
+        "intern_qwen3_norms",
+    ],
 )
 def test_steps_over_an_nf4_base(name, family_dir, family_adapter, images, family_rows, tmp_path):
     """transformers with the decoder's dequantised weights (checked by test_nf4)
@@ -618,7 +677,7 @@ def pixels_of(peer, extra):
     )
     if is_smol(peer.name):
         tiles = [extra["pixel_values"][0]]
-    elif is_gemma(peer.name):
+    elif is_gemma(peer.name) or is_intern(peer.name):
         tiles = [extra["pixel_values"]]
     elif is_wide(peer.name):
         whole = (
@@ -650,6 +709,7 @@ def pixels_of(peer, extra):
 @pytest.mark.parametrize(
     "name",
     [
+        "qwen2_flat_shards",
         "qwen25_gqa",
         "qwen3_gqa",
         "smol_tied",
@@ -659,13 +719,19 @@ def pixels_of(peer, extra):
         "onevision",
         "gemma_gqa",
         "gemma_bf16",
+        "intern_gqa",
+        "intern_bf16_shards",
+        "chat_gqa",
     ],
 )
 def test_pixels_are_the_processors(name, family_dir, family_peer, images, tmp_path):
     peer, rows = family_peer(name), [item for item in FAMILY_ROWS if reference.images_of(item)]
     file = family_dir(name) / (
         "processor_config.json"
-        if is_smol(name) or is_wide(name) or is_gemma(name)
+        if is_smol(name)
+        or is_wide(name)
+        or is_gemma(name)
+        or (is_intern(name) and not is_original(name))
         else "preprocessor_config.json"
     )
     colours = json.loads(file.read_text())
@@ -686,7 +752,16 @@ def test_pixels_are_the_processors(name, family_dir, family_peer, images, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "name", ["qwen3_gqa", "smol_tied", "next_mistral", "onevision", "gemma_gqa"]
+    "name",
+    [
+        "qwen3_gqa",
+        "smol_tied",
+        "next_mistral",
+        "onevision",
+        "gemma_gqa",
+        "intern_qwen3_norms",
+        "intern_bf16_shards",
+    ],
 )
 def test_images_of_many_forms_take_the_processors_places(name, family_dir, family_peer, tmp_path):
     peer, draw, rows = family_peer(name), random.Random(5), []
@@ -721,6 +796,7 @@ def test_images_of_many_forms_take_the_processors_places(name, family_dir, famil
 @pytest.mark.parametrize(
     "name",
     [
+        "qwen2_flat_shards",
         "qwen25_gqa",
         "qwen3_gqa",
         "smol_tied",
@@ -731,6 +807,7 @@ def test_images_of_many_forms_take_the_processors_places(name, family_dir, famil
         "onevision",
         "gemma_gqa",
         "gemma_shards",
+        "intern_gqa",
     ],
 )
 def test_the_adapters_python_answers_as_lft_does(
@@ -790,6 +867,9 @@ def test_the_adapters_python_answers_as_lft_does(
         ("smolvlm-lora", "smol_tied"),
         ("onevision-lora", "onevision"),
         ("gemma3-lora", "gemma_gqa"),
+        ("internvl-lora", "intern_gqa"),
+        ("internvl-lora", "chat_gqa"),
+        ("qwen-vl-lora", "qwen2_gqa"),
         ("qwen-vl-lora", "qwen25_gqa"),
         ("qwen-vl-lora", "qwen3_tied"),
     ],
@@ -808,6 +888,8 @@ def test_the_recipe_trains_in_miniature(recipe, name, family_dir, images, family
         "train.batch_size": 2,
         "data.max_tokens": 512,
     }
+    if recipe == "internvl-lora":
+        sets["data.max_pixels"] = 6 * 56 * 56
     if recipe != "qwen-vl-lora":
         sets |= {"data.eval_share": 0.25, "train.eval_every_steps": 1}
     arguments = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]

@@ -30,7 +30,7 @@ TEXT, IMAGE = 1e-2, 2e-2  # nats
 families.SPECS["qwen25_window"] = families.SPECS["qwen25_gqa"] | dict(
     vision=families.SPECS["qwen25_gqa"]["vision"] | dict(window_size=112)
 )
-NAMES = ["qwen25_window", "qwen3_gqa", "smol_tied"]
+NAMES = ["qwen2_gqa", "qwen25_window", "qwen3_gqa", "smol_tied"]
 for each in NAMES:
     families.SPECS[f"{each}_bf16"] = families.SPECS[each] | dict(dtype=torch.bfloat16)
 TEXT_ONLY = dict(conversations=[])
@@ -40,7 +40,7 @@ PROMPTS = [
     "1 2 3 4",
     "What colour is the flower? The flower is",
 ]
-MARKS = dict.fromkeys(NAMES[:2], "<|vision_start|><|image_pad|><|vision_end|>") | dict(
+MARKS = dict.fromkeys(NAMES[:3], "<|vision_start|><|image_pad|><|vision_end|>") | dict(
     smol_tied="<image>"
 )
 
@@ -94,6 +94,7 @@ def scaled(model, out):
 
 
 CASES = [
+    ("qwen2_gqa", {}),
     ("qwen25_window", {}),
     ("qwen3_gqa", dict(use_rslora=True)),
     ("smol_tied", dict(alpha_pattern={"q_proj": 9})),
@@ -138,7 +139,8 @@ def test_llama_cpp_answers_as_peft(
         assert (want - next_scores(plain, prompt, TEXT_ONLY, images)).abs().max() > 0.05
 
     # Tower and projector are merged, so the image matches PEFT's result.
-    path = photograph(images, dict(qwen25_window=112, qwen3_gqa=128, smol_tied=256)[name])
+    sides = dict(qwen2_gqa=112, qwen25_window=112, qwen3_gqa=128, smol_tied=256)
+    path = photograph(images, sides[name])
     prompt = "<|im_start|>user\n{}\nWhat is this?<|im_end|>\n<|im_start|>assistant\n"
     if smol:
         prompt = "<|im_start|>User:{}\nWhat is this?<end_of_utterance>\nAssistant:"
@@ -156,7 +158,7 @@ def test_llama_cpp_answers_as_peft(
     shown = llama.post("/apply-template", messages=[dict(role="user", content=content)])["prompt"]
     system = (
         "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
-        if name == "qwen25_window"
+        if name in ("qwen2_gqa", "qwen25_window")
         else ""
     )
     asked = prompt.replace("User:{}\n", "User: {}") if smol else prompt.replace("{}\n", "{}")

@@ -260,6 +260,7 @@ DECODERS = {
     "yarn_of_some_layers": ("gemma_gqa", scaled(**YARN, original_max_position_embeddings=64)),
     "dynamic": ("llava_mistral", scaled(rope_type="dynamic", factor=8.0, context=40)),
     "dynamic_mrope": ("layout_qwen3", scaled(rope_type="dynamic", factor=8.0, context=40)),
+    "dynamic_of_internvl": ("intern_gqa", scaled(rope_type="dynamic", factor=2.0, context=100)),
     "longrope": ("llava_mistral", longrope(8)),
     "longrope_with_its_attention": ("onevision", longrope(8, attention_factor=1.1)),
     "longrope_mrope": ("layout_qwen25", longrope(8, factor=16.0)),
@@ -278,6 +279,10 @@ DECODERS = {
     "window_of_mistral": ("llava_mistral", windowed()),
     "window_of_qwen2": ("onevision", windowed(use_sliding_window=True, max_window_layers=1)),
     "window_of_no_layer": ("onevision", windowed(use_sliding_window=True, max_window_layers=9)),
+    "window_of_qwen3": (
+        "intern_qwen3_norms",
+        windowed(use_sliding_window=True, max_window_layers=1),
+    ),
     "window_of_qwen25": ("layout_qwen25", windowed(use_sliding_window=True, max_window_layers=1)),
 }
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.lora import LoraLayer
-from transformers import AutoConfig, AutoModelForImageTextToText
+from transformers import AutoConfig
 
+import families
 from cases import ADAPTERS
 from servers import Refusal, sglang_updates, vllm_updates
 from test_families import NAMES, family_adapter, family_dir  # noqa: F401, the fixtures
@@ -59,7 +60,7 @@ TWENTY = {
 
 
 def base_of(path):
-    return AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32)
+    return families.load_model(path)
 
 
 def updates_of(model):

@@ -36,6 +36,7 @@ SETTINGS = [
     ("max_pixels", "qwen25_gqa", 6 * SIDE, ROWS),
     ("max_pixels", "qwen3_gqa", 6 * 32 * 32, ROWS),
     ("max_pixels", "smol_tied", 128 * 128, ROWS),
+    ("max_pixels", "intern_gqa", 3 * 56 * 56 + 100, ROWS),
     ("special_tokens_in_text", "qwen25_gqa", "special", [SPECIAL, ROWS[0]]),
     ("alpha", "qwen25_gqa", "white", [FAMILY_ROWS[7]]),
 ]

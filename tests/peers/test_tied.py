@@ -26,6 +26,7 @@ EMBEDDING, HEAD = ["embed_tokens"], ["lm_head"]
 ROUNDED = dict(dtype=torch.float32)  # for those that are stored in BF16
 families.SPECS |= {
     "tied_qwen3": families.SPECS["qwen3_tied"] | dict(shards=True),
+    "tied_qwen2": families.SPECS["qwen2_tied_bf16"] | ROUNDED,
     "tied_qwen25": families.SPECS["qwen25_tied_bf16"] | ROUNDED,
     "tied_onevision": families.SPECS["onevision_tied_bf16"] | ROUNDED,
     "tied_next": families.SPECS["next_qwen2_shards"] | dict(tie=True),
@@ -33,6 +34,7 @@ families.SPECS |= {
 }
 NAMES = [
     "tied_qwen3",
+    "tied_qwen2",
     "tied_qwen25",
     "tied_onevision",
     "tied_next",
@@ -40,6 +42,7 @@ NAMES = [
     "smol_tied",
     "llava_qwen2_siglip",
     "gemma_gqa",
+    "intern_qwen3_norms",
 ]
 # LoraConfig's arguments; `lora` are further target modules. Under "kept" the model stays tied.
 CASES = {

@@ -60,7 +60,7 @@ TEST(ForeignNames, SayWhatToWriteThereInAnySpelling) {
   EXPECT_EQ(lft_name("pissa_init"), "lora.variant, pissa");
   EXPECT_EQ(lft_name("BF16"), "precision.compute, bf16");
   EXPECT_NE(lft_name("max_samples").find("lft debug subset RECIPE -n N"), std::string::npos);
-  EXPECT_NE(lft_name("image_max_pixels").find("Qwen-VL, SmolVLM"), std::string::npos);
+  EXPECT_NE(lft_name("image_max_pixels").find("Qwen-VL, InternVL, SmolVLM"), std::string::npos);
   EXPECT_EQ(lft_name("train.perDevice"), "");
   EXPECT_EQ(lft_name("learning_rate.x"), "");
 }

@@ -134,6 +134,10 @@ std::string python_use(const AdapterNotes& notes, const family::ModelConfig& con
   const family::InputSettings& input = notes.input;
   if (input.template_name.empty()) return "";
   const std::string class_name = transformers_class(config);
+  if (class_name.empty())
+    return "Trained with " + settings_text(input) +
+           "; other choices give other answers. transformers loads the base with the code that "
+           "comes with it\n(`trust_remote_code=True`).\n";
   return "Trained with " + settings_text(input) +
          "; other choices give other answers. This asks as\n`lft generate` does, from any folder: "
          "set the four names, and the dtype that your device likes.\nIt needs\n\n```\npip install "

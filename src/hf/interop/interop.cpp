@@ -2,6 +2,7 @@
 
 #include "kernels/common/error.h"
 #include "models/family/family.h"
+#include "models/internvl/internvl_images.h"
 #include "models/smolvlm/smolvlm_images.h"
 #include "src/hf/interop/llava_gguf.h"
 #include "src/hf/interop/qwen_vl_gguf.h"
@@ -12,15 +13,24 @@ namespace {
 
 struct InteropRow {
   const char* model_type;
-  const char* transformers_class;
+  const char* transformers_class;  // empty: the checkpoint's own code
   const char* oldest_transformers = "4.52";
   const char* more_packages = "";
   bool sglang = false;
-  bool longest_edge = false;  // the processor takes the longer side of an image, not its pixels
+  /// The processor's argument for the largest number of pixels; null: max_pixels itself.
+  std::string (*size_argument)(const family::ModelConfig&, int64_t max_pixels) = nullptr;
   /// Why lft does not write a GGUF of the model, as a sentence; empty: no particular reason.
   std::string (*why_no_gguf)(const family::ModelConfig&) = nullptr;
   GgufForm (*gguf)(const family::ModelConfig&) = nullptr;
 };
+
+std::string longest_edge(const family::ModelConfig&, int64_t max_pixels) {
+  return "size={\"longest_edge\": " + std::to_string(smolvlm::longest_edge(max_pixels)) + "}";
+}
+
+std::string most_tiles(const family::ModelConfig& config, int64_t max_pixels) {
+  return "max_patches=" + std::to_string(internvl::tiles_of(internvl::fields(config), max_pixels));
+}
 
 const InteropRow kInterop[] = {
     {.model_type = "llava",
@@ -33,19 +43,31 @@ const InteropRow kInterop[] = {
      .transformers_class = "LlavaOnevisionForConditionalGeneration",
      .why_no_gguf = llava_without_gguf},
     {.model_type = "gemma3", .transformers_class = "Gemma3ForConditionalGeneration"},
+    {.model_type = "internvl",
+     .transformers_class = "InternVLForConditionalGeneration",
+     .size_argument = most_tiles},
+    {.model_type = "internvl_chat",
+     .transformers_class = "",
+     .oldest_transformers = "4.37",
+     .size_argument = most_tiles},
     {.model_type = "smolvlm",
      .transformers_class = "SmolVLMForConditionalGeneration",
      .more_packages = " num2words",  // SmolVLMProcessor spells out numbers
-     .longest_edge = true,
+     .size_argument = longest_edge,
      .why_no_gguf = smolvlm_without_gguf,
      .gguf = smolvlm_gguf},
     {.model_type = "idefics3",
      .transformers_class = "Idefics3ForConditionalGeneration",
-     .longest_edge = true,
+     .size_argument = longest_edge,
      .why_no_gguf = smolvlm_without_gguf,
      .gguf = smolvlm_gguf},
     {.model_type = "qwen2_5_vl",
      .transformers_class = "Qwen2_5_VLForConditionalGeneration",
+     .sglang = true,
+     .why_no_gguf = qwen_vl_without_gguf,
+     .gguf = qwen_vl_gguf},
+    {.model_type = "qwen2_vl",
+     .transformers_class = "Qwen2VLForConditionalGeneration",
      .sglang = true,
      .why_no_gguf = qwen_vl_without_gguf,
      .gguf = qwen_vl_gguf},
@@ -80,11 +102,8 @@ std::string more_packages(const family::ModelConfig& config) {
 
 std::string processor_arguments(const family::ModelConfig& config,
                                 const family::InputSettings& input) {
-  if (row_of(config).longest_edge) {
-    if (input.max_pixels <= 0) return "";
-    return ", size={\"longest_edge\": " + std::to_string(smolvlm::longest_edge(input.max_pixels)) +
-           "}";
-  }
+  if (const InteropRow& row = row_of(config); row.size_argument != nullptr)
+    return input.max_pixels > 0 ? ", " + row.size_argument(config, input.max_pixels) : "";
   std::string text;
   if (input.min_pixels > 0) text += ", min_pixels=" + std::to_string(input.min_pixels);
   if (input.max_pixels > 0) text += ", max_pixels=" + std::to_string(input.max_pixels);
@@ -93,12 +112,15 @@ std::string processor_arguments(const family::ModelConfig& config,
 
 std::string why_not_served(Server server, const family::ModelConfig& config) {
   const InteropRow& row = row_of(config);
-  if (server == Server::kSglang)
-    return row.sglang ? ""
-                      : "SGLang 0.5.23 loads no " + config.family->name + " in Hugging Face layout";
+  const std::string& name = config.family->name;
+  if (server == Server::kSglang) {
+    if (row.sglang) return "";
+    return std::string(row.transformers_class).empty()
+               ? "lft exports no adapter of " + name + "'s original layout to SGLang"
+               : "SGLang 0.5.23 loads no " + name + " in Hugging Face layout";
+  }
   const std::string why = row.why_no_gguf == nullptr ? "" : row.why_no_gguf(config);
-  return row.gguf != nullptr || !why.empty() ? why
-                                             : "lft writes no GGUF of a " + config.family->name;
+  return row.gguf != nullptr || !why.empty() ? why : "lft writes no GGUF of " + name;
 }
 
 GgufForm gguf_form(const family::ModelConfig& config) {

@@ -12,7 +12,7 @@ namespace lft::hf {
 /// Serving programs that load some families only.
 enum class Server { kSglang, kLlamaCpp };
 
-/// The class of transformers that loads the model.
+/// The class of transformers that loads the model; empty if only the checkpoint's own code does.
 std::string transformers_class(const family::ModelConfig& config);
 /// The oldest transformers version with the module names of PEFT's adapters.
 std::string oldest_transformers(const family::ModelConfig& config);

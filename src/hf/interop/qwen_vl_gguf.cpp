@@ -9,7 +9,6 @@ namespace lft::hf {
 namespace {
 
 using family::strip;
-using qwen_vl::Generation;
 using qwen_vl::VisionConfig;
 
 constexpr int64_t kGgufWindow = 112;  // pixels; a GGUF file has no key for another size
@@ -34,6 +33,8 @@ std::string qwen_module(std::string_view name) {
                                                                  {"mlp.gate_proj", "ffn_gate"},
                                                                  {"mlp.up_proj", "ffn_up"},
                                                                  {"mlp.down_proj", "ffn_down"},
+                                                                 {"mlp.fc1", "ffn_up"},
+                                                                 {"mlp.fc2", "ffn_down"},
                                                                  {"mlp.linear_fc1", "ffn_up"},
                                                                  {"mlp.linear_fc2", "ffn_down"}};
   for (const auto& [canonical, gguf] : kNames) {
@@ -79,7 +80,7 @@ void add_vision_tensor(const std::string& canonical, const VisionConfig& v, Gguf
                       .part = frame,
                       .count = 2,
                       .single = true});
-  } else if (v.generation == Generation::k2_5 && module.ends_with("attn_qkv")) {
+  } else if (!v.deep() && module.ends_with("attn_qkv")) {
     const std::string root = module.substr(0, module.size() - 3);
     for (const int64_t part : {0, 1, 2})
       list.push_back({.name = root + "qkv"[part] + end,
@@ -96,9 +97,9 @@ void add_vision_tensor(const std::string& canonical, const VisionConfig& v, Gguf
 
 std::string qwen_vl_without_gguf(const family::ModelConfig& config) {
   const VisionConfig& v = qwen_vl::vision_of(config);
-  if (v.generation == Generation::k2_5 && v.window != kGgufWindow)
+  if (v.gated() && v.window != kGgufWindow)
     return "llama.cpp has windows of 112 pixels only (window_size)";
-  if (v.generation == Generation::k2_5 && window_pattern(v) == 0)
+  if (v.gated() && window_pattern(v) == 0)
     return "llama.cpp has blocks of full attention at equal distances only "
            "(fullatt_block_indexes)";
   if (!config.text.slides.empty()) return "lft writes no GGUF with layers that have a window";
@@ -109,11 +110,13 @@ std::string qwen_vl_without_gguf(const family::ModelConfig& config) {
 
 GgufForm qwen_vl_gguf(const family::ModelConfig& config) {
   const VisionConfig& v = qwen_vl::vision_of(config);
-  const bool first = v.generation == Generation::k2_5;
+  const bool first = !v.deep();
   GgufForm form{.architecture = first ? "qwen2vl" : "qwen3vl"};
   add_gguf_decoder(config.text, /*interleaved=*/false, &form);
   const auto side = static_cast<int64_t>(std::sqrt(static_cast<double>(v.positions)));
-  add_gguf_vision({.projector = first ? "qwen2.5vl_merger" : "qwen3vl_merger",
+  add_gguf_vision({.projector = v.gated() ? "qwen2.5vl_merger"
+                                : first   ? "qwen2vl_merger"
+                                          : "qwen3vl_merger",
                    .text_hidden = config.text.hidden,
                    .image_size = first ? 560 : side * v.patch,
                    .patch = v.patch,
@@ -123,10 +126,10 @@ GgufForm qwen_vl_gguf(const family::ModelConfig& config) {
                    .heads = v.heads,
                    .eps = 1e-6},
                   &form);
-  if (first) {
+  if (v.gated()) {
     form.vision.emplace_back("clip.use_silu", true);
     form.vision.emplace_back("clip.vision.n_wa_pattern", static_cast<uint32_t>(window_pattern(v)));
-  } else {
+  } else if (v.deep()) {
     std::vector<bool> deep(static_cast<size_t>(v.depth), false);
     for (const int64_t block : v.deep_blocks) deep[static_cast<size_t>(block)] = true;
     form.vision.emplace_back("clip.use_gelu", true);

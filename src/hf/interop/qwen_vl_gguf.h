@@ -1,4 +1,4 @@
-// Qwen2.5-VL and Qwen3-VL in llama.cpp's files.
+// Qwen-VL in llama.cpp's files.
 #pragma once
 #include <string>
 

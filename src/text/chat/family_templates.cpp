@@ -26,6 +26,15 @@ constexpr const char* kChatmlSystem = R"({%- if messages[0].role != 'system' -%}
 {{- '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' -}}{%- endif -%}
 )";
 
+/// The system text of the conversation "internvl2_5" in InternVL's own code.
+constexpr const char* kInternSystem =
+    "{%- if messages[0].role != 'system' -%}\n"
+    "{{- '<|im_start|>system\\n"
+    "你是书生·万象，英文名是InternVL，"
+    "是由上海人工智能实验室、清华大学及多家合作单位"
+    "联合开发的多模态大语言模型。"
+    "<|im_end|>\\n' -}}{%- endif -%}\n";
+
 constexpr const char* kMistral = R"({%- for message in messages -%}
 {%- if message.role == 'system' -%}{{- '<<SYS>>\n' -}}{{- said(message.content) -}}
 {{- '\n<</SYS>>\n\n' -}}
@@ -51,11 +60,9 @@ constexpr const char* kGemma = R"({%- set ns = namespace(system='') -%}
 {%- endfor -%}{%- endif -%}{{- '<end_of_turn>\n' -}}{%- endif -%}{%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<start_of_turn>model\n' -}}{%- endif -%})";
 
-constexpr Named kTemplates[] = {{"chatml", kChatml},
-                                {"qwen3-vl", kChatml},
-                                {"mistral", kMistral},
-                                {"smolvlm", kSmolvlm},
-                                {"gemma", kGemma}};
+constexpr Named kTemplates[] = {
+    {"chatml", kChatml},   {"qwen3-vl", kChatml}, {"internvl", kChatml}, {"internvl2_5", kChatml},
+    {"mistral", kMistral}, {"smolvlm", kSmolvlm}, {"gemma", kGemma}};
 
 }  // namespace
 
@@ -65,9 +72,11 @@ std::optional<TemplateText> family_template(const std::string& name,
   if (found == std::end(kTemplates)) return std::nullopt;
   std::string text = kSaid;
   if (name == "chatml") text += kChatmlSystem;
+  if (name == "internvl2_5") text += kInternSystem;
   text += found->jinja;
+  const std::string mark = image_mark + (name.starts_with("internvl") ? "\\n" : "");
   for (size_t at = text.find("MARK"); at != std::string::npos; at = text.find("MARK", at + 1))
-    text.replace(at, 4, image_mark);
+    text.replace(at, 4, mark);
   return TemplateText{.text = std::move(text), .where = "template " + name};
 }
 

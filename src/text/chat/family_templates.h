@@ -8,7 +8,8 @@
 
 namespace lft::text {
 
-/// chatml, qwen3-vl, mistral, smolvlm or gemma as Jinja, which writes `image_mark` for an image.
+/// chatml, qwen3-vl, internvl, internvl2_5, mistral, smolvlm or gemma as Jinja, which writes
+/// `image_mark` for an image.
 /// Empty for another name.
 std::optional<TemplateText> family_template(const std::string& name, const std::string& image_mark);
 std::vector<std::string> family_template_names();

@@ -203,9 +203,11 @@ double norm_keeps(const Counting& c, const Stack& s, double rows, int64_t users,
   return own + (same ? 1.0 : static_cast<double>(users)) * rows * s.width * compute;
 }
 
-/// Memory kept by the norm after a half's result.
+/// Memory kept by the norm or the trained scale of a half's result.
 double branch_keeps(const Counting& c, const Stack& s, const Block& b, bool graph) {
-  return graph && s.tower.branch_norms ? b.kept * (s.width * c.types.compute + 4) : 0;
+  const double result = b.kept * s.width * c.types.compute;
+  if (s.tower.branch_scales && c.trains.whole(s.tower.layers)) return result;
+  return graph && s.tower.branch_norms ? result + 4 * b.kept : 0;
 }
 
 /// Memory kept by half of a block. `graph`: whether the input needs a gradient; returns the same

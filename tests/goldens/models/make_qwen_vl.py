@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes qwen_vl.json: what transformers and PEFT compute for tiny Qwen2.5-VL and Qwen3-VL models
-whose weights are a hash of name and index, their tensor names,
+"""Writes qwen_vl.json: what transformers and PEFT compute for tiny Qwen2-VL, Qwen2.5-VL and
+Qwen3-VL models whose weights are a hash of name and index, their tensor names,
 and the processor's output for images.
 
 No weights and no images are stored: fill() of make_llava.py and photo() here have equivalents
@@ -43,6 +43,7 @@ TEXT = dict(
 VISION = dict(
     depth=3, hidden_size=24, intermediate_size=20, num_heads=2, out_hidden_size=32, patch_size=4
 )
+FIRST_VISION = dict(depth=3, embed_dim=24, mlp_ratio=2, num_heads=2, hidden_size=32, patch_size=4)
 CASES = {
     "qwen2_5_vl": dict(
         model_type="qwen2_5_vl",
@@ -66,6 +67,30 @@ CASES = {
         rope_scaling=dict(type="mrope", mrope_section=[2, 1, 1]),
         vision_config=dict(
             VISION, hidden_size=36, num_heads=3, window_size=24, fullatt_block_indexes=[7, 15]
+        ),
+    ),
+    "qwen2_vl": dict(
+        model_type="qwen2_vl",
+        **TOKENS,
+        text_config=dict(
+            TEXT,
+            model_type="qwen2_vl_text",
+            rope_parameters=dict(rope_type="default", rope_theta=1000.0, mrope_section=[2, 1, 1]),
+        ),
+        vision_config=dict(
+            FIRST_VISION, model_type="qwen2_vl_vision", hidden_act="gelu", in_channels=3
+        ),
+    ),
+    # As published.
+    "qwen2_vl_flat_tied": dict(
+        model_type="qwen2_vl",
+        **TOKENS,
+        **TEXT,
+        tie_word_embeddings=True,
+        rope_theta=500.0,
+        rope_scaling=dict(type="mrope", mrope_section=[2, 1, 1]),
+        vision_config=dict(
+            FIRST_VISION, embed_dim=36, num_heads=3, mlp_ratio=3, in_chans=3, spatial_patch_size=4
         ),
     ),
     "qwen3_vl": dict(
@@ -114,8 +139,39 @@ CASES = {
         ),
     ),
 }
-# Sizes of the published Qwen2.5-VL-3B (whose file is flat) and Qwen3-VL-2B.
+# Sizes of the published Qwen2-VL-2B and Qwen2.5-VL-3B (whose files are flat) and Qwen3-VL-2B.
 PUBLISHED = {
+    "qwen2_vl_2b": dict(
+        model_type="qwen2_vl",
+        image_token_id=151655,
+        hidden_act="silu",
+        hidden_size=1536,
+        intermediate_size=8960,
+        max_position_embeddings=32768,
+        max_window_layers=28,
+        num_attention_heads=12,
+        num_hidden_layers=28,
+        num_key_value_heads=2,
+        rms_norm_eps=1e-6,
+        rope_theta=1000000.0,
+        sliding_window=32768,
+        use_sliding_window=False,
+        tie_word_embeddings=True,
+        vocab_size=151936,
+        rope_scaling=dict(type="mrope", mrope_section=[16, 24, 24]),
+        vision_config=dict(
+            depth=32,
+            embed_dim=1280,
+            mlp_ratio=4,
+            num_heads=16,
+            in_chans=3,
+            hidden_size=1536,
+            patch_size=14,
+            spatial_merge_size=2,
+            spatial_patch_size=14,
+            temporal_patch_size=2,
+        ),
+    ),
     "qwen2_5_vl_3b": dict(
         model_type="qwen2_5_vl",
         image_token_id=151655,

@@ -43,15 +43,34 @@ TEST(PlanAhead, KnownModelsHaveTheParametersOfThePublishedOnes) {
   };
   EXPECT_EQ(count("llava-hf/llava-1.5-7b-hf"), llava(6'738'415'616, 4096));
   EXPECT_EQ(count("checkpoints/llava-1.5-13b-hf/"), llava(13'015'864'320, 5120));
-  // The numbers of parameters that the hub states for these checkpoints.
-  const std::map<std::string, int64_t> published = {
-      {"llava-v1.6-mistral-7b-hf", 7'566'747'648}, {"Qwen2.5-VL-3B-Instruct", 3'754'622'976},
-      {"Qwen2.5-VL-7B-Instruct", 8'292'166'656},   {"Qwen2.5-VL-32B-Instruct", 33'452'718'336},
-      {"Qwen2.5-VL-72B-Instruct", 73'410'777'344}, {"Qwen3-VL-2B-Instruct", 2'127'532'032},
-      {"Qwen3-VL-4B-Instruct", 4'437'815'808},     {"Qwen3-VL-8B-Instruct", 8'767'123'696},
-      {"SmolVLM-256M-Instruct", 256'484'928},      {"SmolVLM-500M-Instruct", 507'482'304},
-      {"SmolVLM-Instruct", 2'246'272'880},         {"gemma-3-4b-it", 4'300'079'472},
-      {"gemma-3-12b-it", 12'187'325'040},          {"gemma-3-27b-it", 27'432'406'640}};
+  // The numbers of parameters that the hub states for these checkpoints, or that transformers
+  // counts from the same sizes (Qwen2-VL, InternVL).
+  const std::map<std::string, int64_t> published = {{"llava-v1.6-mistral-7b-hf", 7'566'747'648},
+                                                    {"Qwen2.5-VL-3B-Instruct", 3'754'622'976},
+                                                    {"Qwen2-VL-2B-Instruct", 2'208'985'600},
+                                                    {"Qwen2-VL-7B-Instruct", 8'291'375'616},
+                                                    {"Qwen2-VL-72B-Instruct", 73'405'560'320},
+                                                    {"Qwen2.5-VL-7B-Instruct", 8'292'166'656},
+                                                    {"Qwen2.5-VL-32B-Instruct", 33'452'718'336},
+                                                    {"Qwen2.5-VL-72B-Instruct", 73'410'777'344},
+                                                    {"Qwen3-VL-2B-Instruct", 2'127'532'032},
+                                                    {"Qwen3-VL-4B-Instruct", 4'437'815'808},
+                                                    {"Qwen3-VL-8B-Instruct", 8'767'123'696},
+                                                    {"InternVL3-1B-hf", 938'193'024},
+                                                    {"InternVL3-2B-hf", 2'088'957'440},
+                                                    {"InternVL3-8B-hf", 7'944'373'760},
+                                                    {"InternVL3-1B", 938'193'024},
+                                                    {"InternVL3-8B", 7'944'373'760},
+                                                    {"InternVL3_5-1B-HF", 1'060'897'792},
+                                                    {"InternVL3_5-8B-HF", 8'528'318'464},
+                                                    {"InternVL3_5-2B", 2'348'347'392},
+                                                    {"InternVL3_5-4B", 4'732'489'216},
+                                                    {"SmolVLM-256M-Instruct", 256'484'928},
+                                                    {"SmolVLM-500M-Instruct", 507'482'304},
+                                                    {"SmolVLM-Instruct", 2'246'272'880},
+                                                    {"gemma-3-4b-it", 4'300'079'472},
+                                                    {"gemma-3-12b-it", 12'187'325'040},
+                                                    {"gemma-3-27b-it", 27'432'406'640}};
   for (const auto& [name, parameters] : published)
     EXPECT_EQ(count("checkpoints/" + name), parameters) << name;
   EXPECT_LFT_ERROR(ErrorKind::kInput, "llava-hf/llava-1.5-7b-hf", hf::ModelDir::shapes_of("none"));
