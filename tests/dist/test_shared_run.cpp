@@ -15,6 +15,8 @@
 #include "src/base/signals.h"
 #include "src/train/run/shared_run.h"
 #include "support/poison.h"
+#include "train/label_rows.h"
+#include "train/pair_rows.h"
 #include "train/spoil.h"
 
 namespace {
@@ -145,6 +147,11 @@ TEST_P(SharedRun, HasTheBitsOfOneProcess) {
   if (GetParam() == "best") overfit(run, one);
   if (GetParam() == "whole") one.full = {"all"}, one.lora.targets = {};
   if (packed) one.train.batch_size = 3;
+  if (GetParam() == "kto") one.objective.name = "kto", one.data.train = write_labels(run);
+  if (GetParam() == "dpo" || GetParam() == "sharded_dpo")
+    one.objective.name = "dpo", one.data.train = write_pairs(run);
+  if (one.objective.name != ObjectiveName::kSft) one.data.eval = one.data.train.path;
+  if (GetParam() == "sharded_dpo") one.model.base_dtype = "nf4";
   if (GetParam() == "sharded_nf4") one.model.base_dtype = "nf4", one.precision.compute = "bf16";
   if (GetParam() == "sharded") one.train.activation_checkpointing = "every-2";
   if (GetParam().starts_with("sharded")) {  // a model with four layers
@@ -178,7 +185,7 @@ TEST_P(SharedRun, HasTheBitsOfOneProcess) {
 
 INSTANTIATE_TEST_SUITE_P(Of, SharedRun,
                          ::testing::Values("padded", "packed", "whole", "best", "skipping",
-                                           "sharded", "sharded_nf4"),
+                                           "sharded", "sharded_nf4", "dpo", "kto", "sharded_dpo"),
                          [](const auto& info) { return info.param; });
 
 TEST(SharedRuns, ANumberOfProcessesThatChangesOverResumptionsChangesNoBit) {
