@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "kernels/common/error.h"
+#include "models/base/call.h"
 #include "src/infer/reference_sums.h"
 #include "src/io/json.h"
 #include "src/train/machine/device.h"
@@ -58,6 +59,8 @@ std::vector<double> log_ratios(const TrainState& train_state, const StepOptions&
          parts_of(micro, state.split, options.objective->rows_together()))
       parts.push_back(std::move(part));
   }
+  CallObserver none;  // what the step observes are its passes over the rows themselves
+  const ObserveCalls unobserved(none);
   data::BatchLayout layout = *samples.layout;
   layout.fill_up = 0;
   std::vector<double> ratios;
