@@ -22,6 +22,7 @@
 #include "src/runs/runs.h"
 #include "src/train/inputs/model_shapes.h"
 #include "src/train/inputs/recipe_encoding.h"
+#include "src/train/inputs/run_data.h"
 #include "src/train/inputs/run_objective.h"
 
 namespace lft::cli {
@@ -84,7 +85,7 @@ void fill_from_recipe(EvalCommand& command, recipe::Recipe recipe) {
   if (auto objective = train::make_objective(recipe); !objective->sums_tokens()) {
     command.preference = std::move(objective);
     command.of_pairs = train::learns_from_pairs(recipe);
-    command.group = train::rows_of_step(recipe);
+    if (command.preference->uses_kl()) command.group = train::settled_rows_of_step(recipe);
     command.reference = recipe.model.path;
     command.reference_adapter = recipe.lora.init_from;
   }

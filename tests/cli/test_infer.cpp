@@ -10,6 +10,8 @@
 #include "src/io/json.h"
 #include "support/expect_error.h"
 #include "support/poison.h"
+#include "train/label_rows.h"
+#include "train/run_files.h"
 
 namespace lft::infer_test {
 using namespace lft::io;
@@ -168,6 +170,28 @@ TEST(NotFinite, EvalScoreAndGenerateNameRowTokenAndModule) {
   EXPECT_EQ(run_lft(generate(run, "'A z?'")).code, 0);
   for (const char* more : {"", " --temperature 0.7 --top-k 3"})
     expect_named(run_lft(generate(run, "'A z?' --dtype fp16" + std::string(more))), "prompt");
+}
+
+/// train.grad_accum: auto gives steps of 4 rows here, by which the evaluation estimates the KL
+/// divergence, too.
+TEST(Eval, OfARunOfKtoRepeatsItsEvaluation) {
+  const TinyRun run;
+  recipe::Recipe recipe = run.recipe("out");
+  recipe.objective.name = "kto";
+  recipe.data.train = recipe.data.eval = write_labels(run);
+  recipe.lora.dropout = 0;
+  recipe.train.grad_accum = 0;
+  recipe.train.global_batch = 32;
+  recipe.train.eval_every_steps = 6;
+  ASSERT_EQ(run_lft("train " + run.dir().write("run.yaml", dump_recipe(recipe))).code, 0);
+  const Json expected = events(recipe.output_dir, "eval").back();
+  const Ran ran = run_lft("eval --json " + recipe.output_dir);
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  const Json got = Json::parse(ran.out.substr(ran.out.rfind('{')));
+  EXPECT_EQ(got["loss"], expected["eval_loss"]);
+  for (const char* name : {"kl", "reward_margin", "logps_chosen", "logps_rejected"})
+    EXPECT_EQ(got[name], expected[name]) << name;
+  EXPECT_GT(got["kl"].get<double>(), 0);
 }
 
 TEST(Eval, ARowWithoutAnAnswerHasNoneInItsLine) {

@@ -12,6 +12,7 @@
 #include "src/io/file_handle.h"
 #include "src/io/files.h"
 #include "src/train/inputs/recipe_encoding.h"
+#include "src/train/inputs/run_objective.h"
 
 namespace lft::train {
 namespace {
@@ -192,6 +193,26 @@ std::vector<data::SourceShare> source_shares(const recipe::Recipe& recipe,
     }
   }
   return shares;
+}
+
+int64_t settled_rows_of_step(const recipe::Recipe& recipe) {
+  if (recipe.train.grad_accum > 0) return rows_of_step(recipe);
+  recipe::Recipe settled = recipe;
+  try {
+    const auto [tokenizer, options] = recipe_encoding(recipe);
+    std::unique_ptr<data::Dataset> rows = open_train(recipe, *tokenizer, options);
+    if (recipe.data.eval_share > 0)
+      rows = data::hold_out(std::move(rows), recipe.data.eval_share,
+                            static_cast<uint64_t>(recipe.train.seed))
+                 .train;
+    settle_accumulation(settled,
+                        data::epoch_size({.sources = source_shares(recipe, *rows)}, rows->size()));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    notice("data.train cannot be read (" + error.info().what + "), so that the evaluation takes " +
+           std::to_string(rows_of_step(recipe)) + " rows as a step; training may have taken fewer");
+  }
+  return rows_of_step(settled);
 }
 
 data::LoaderOptions loader_options(const RunSettings& settings,
