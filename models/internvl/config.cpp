@@ -106,7 +106,7 @@ void parse_transformers(const ConfigFields& top, const ConfigFields& text,
   top.one_of("vision_feature_select_strategy", {"default"}, &strategy);
 }
 
-/// The original code ends answers at <|im_end|>, whatever its config.json says.
+/// The original code ends answers at <|im_end|>, regardless of its config.json.
 void end_turns(family::ModelConfig* c) {
   constexpr int64_t kTurnEnd = 151645;
   if (c->text.vocab > kTurnEnd && std::ranges::find(c->eos_tokens, kTurnEnd) == c->eos_tokens.end())

@@ -39,7 +39,7 @@ class Objective {
   virtual bool uses_reference() const { return false; }
   /// Whether the terms depend on an estimate of the KL divergence from the reference: the mean over
   /// the rows of a global batch of the log ratio of the next row's answer after this row's prompt
-  /// (after the last row comes the first), at least 0, without a gradient. Needs two rows.
+  /// (the last row takes the first one's answer), at least 0, without a gradient. Needs two rows.
   virtual bool uses_kl() const { return false; }
   /// Names of what a step reports in addition to its loss.
   virtual std::vector<std::string> figure_names() const { return {}; }
@@ -49,8 +49,8 @@ class Objective {
                              double /*kl*/) const {
     return {};
   }
-  /// The figures of so many rows or pairs from the sums of their addends; one without a value is
-  /// missing. Here: means, in the order of the names.
+  /// The figures of `units` rows or pairs from the sums of their addends. A figure without a value
+  /// is left out. The default implementation returns means, in the order of the names.
   virtual Figures means(std::span<const double> sums, int64_t units) const;
   /// Whether terms() is minus the sum of the log-probabilities, as the CUDA graphs of a pass and
   /// the losses per data source require.

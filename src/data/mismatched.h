@@ -20,8 +20,8 @@ Sample with_answer(const Sample& sample, const Answer& answer, int64_t image_tok
                    int64_t max_tokens);
 
 /// The samples of some micro-batches, each with the answer of the next sample of the global batch
-/// instead of its own; after the last one comes the first. `answers`: of the global batch, where
-/// the samples begin at `first`.
+/// instead of its own; the last one takes the answer of the first. `answers` are those of the
+/// global batch, in which the samples begin at index `first`.
 std::vector<std::vector<Sample>> with_next_answers(const std::vector<std::vector<Sample>>& micro,
                                                    const std::vector<Answer>& answers, size_t first,
                                                    int64_t image_token, int64_t max_tokens);

@@ -19,8 +19,8 @@ std::vector<double> answer_sums(const objective::ForwardContext& context, family
                                 const data::BatchLayout& layout,
                                 const std::vector<data::Sample>& samples);
 
-/// The samples of a global batch with the answer of the next one instead of their own; after the
-/// last one comes the first. Micro-batches stay together.
+/// The samples of a global batch with the answer of the next one instead of their own; the last one
+/// takes the answer of the first. The micro-batches are the same.
 std::vector<std::vector<data::Sample>> mismatched(
     const std::vector<std::vector<data::Sample>>& micro, const data::EncodeOptions& encode);
 
@@ -32,7 +32,7 @@ struct ReferenceSumOptions {
   int64_t workers = 1;
   std::string phase;                            // shown meanwhile
   std::function<bool(int64_t row)> wants = {};  // null: all rows; of a group all rows or none
-  int64_t group = 0;  // above 0: also sums of mismatched answers, in groups of so many rows
+  int64_t group = 0;  // rows of a global batch; above 0: also sums of mismatched answers
 };
 /// Of each row the sum of its answer, of a pair then that of the rejected one, then with
 /// `group` that of mismatched(). Each row is a separate batch, so that the sums do not depend on

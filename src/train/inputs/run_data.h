@@ -55,8 +55,8 @@ const std::string& image_digest(RunData& data);
 std::vector<data::SourceShare> source_shares(const recipe::Recipe& recipe,
                                              const data::Dataset& train);
 
-/// rows_of_step() as in a run: data.train is opened if train.grad_accum: auto depends on its rows,
-/// and a notice tells if it cannot be read.
+/// rows_of_step() as in a run: data.train is opened if train.grad_accum: auto depends on its rows.
+/// A notice reports that it cannot be read.
 int64_t settled_rows_of_step(const recipe::Recipe& recipe);
 
 /// `lengths` are used for data.group_by_length, and

@@ -59,7 +59,7 @@ std::vector<double> log_ratios(const TrainState& train_state, const StepOptions&
          parts_of(micro, state.split, options.objective->rows_together()))
       parts.push_back(std::move(part));
   }
-  CallObserver none;  // what the step observes are its passes over the rows themselves
+  CallObserver none;  // observers of the step see only its passes over the rows themselves
   const ObserveCalls unobserved(none);
   data::BatchLayout layout = *samples.layout;
   layout.fill_up = 0;
