@@ -236,8 +236,10 @@ void add_run(const RunEnd& end, const Metrics& metrics, io::Json* data) {
   (*data)["facts"].push_back(io::Json::array({"time", time}));
   if (const std::string best = best_figure(metrics, end.figure); !best.empty())
     (*data)["facts"].push_back(io::Json::array({"best figure", best}));
-  if (of_preferences(metrics))
-    (*data)["facts"].push_back(io::Json::array({"reward accuracy", preferred_text(metrics)}));
+  if (of_preferences(metrics)) {
+    const auto [name, text] = preferred_fact(metrics);
+    (*data)["facts"].push_back(io::Json::array({name, text}));
+  }
   if (!end.answered.empty())
     (*data)["facts"].push_back(io::Json::array({"answered exactly", end.answered}));
   double slowest = kSlowestWrite;

@@ -27,15 +27,19 @@ Part last_steps(const Metrics& metrics, const char* figure) {
                           : part_of(steps, 0, steps.size());
 }
 
-/// The share of pairs whose chosen reward is the higher one, and its standard error.
+/// The share of pairs whose chosen reward is the higher one, and its standard error; of rows of
+/// KTO, which have none, the reward margin.
 struct Accuracy {
-  double mean = 0, error = 0;
-  bool above_guess() const { return mean - 0.5 > kErrors * error; }
+  double mean = 0, error = 0, guess = 0.5;
+  bool above_guess() const { return mean - guess > kErrors * error; }
 };
 
+bool has_accuracy(const Metrics& metrics) { return !finite_series(metrics, kAccuracy).empty(); }
+
 Accuracy training_accuracy(const Metrics& metrics) {
-  const Part part = last_steps(metrics, kAccuracy);
-  return {part.mean, std::sqrt(part.variance_of_mean)};
+  const bool known = has_accuracy(metrics);
+  const Part part = last_steps(metrics, known ? kAccuracy : kMargin);
+  return {part.mean, std::sqrt(part.variance_of_mean), known ? 0.5 : 0};
 }
 
 /// Of the last evaluation.
@@ -69,6 +73,7 @@ bool of_preferences(const Metrics& metrics) {
 
 std::string preference_course(const Metrics& metrics) {
   if (metrics.steps.empty()) return "";
+  if (!has_accuracy(metrics)) return "the reward margin is " + loss_text(last_margin(metrics));
   const std::string training = percent(training_accuracy(metrics).mean);
   const std::optional<Accuracy> held_out = held_out_accuracy(metrics);
   return "the chosen answer has the higher reward in " +
@@ -78,13 +83,16 @@ std::string preference_course(const Metrics& metrics) {
          ", the reward margin is " + loss_text(last_margin(metrics));
 }
 
-std::string preferred_text(const Metrics& metrics) {
+std::pair<std::string, std::string> preferred_fact(const Metrics& metrics) {
+  const std::string margin = loss_text(last_margin(metrics));
+  if (!has_accuracy(metrics)) return {"reward margin", margin};
   const std::optional<double> pairs = last_of(eval_series(metrics, "samples"));
   const std::optional<Accuracy> held_out = held_out_accuracy(metrics);
-  return (held_out
-              ? percent(held_out->mean) + " of " + format_number(*pairs, "%.0f") + " held-out pairs"
-              : percent(training_accuracy(metrics).mean) + " of the last training pairs") +
-         ", margin " + loss_text(last_margin(metrics));
+  return {"reward accuracy",
+          (held_out ? percent(held_out->mean) + " of " + format_number(*pairs, "%.0f") +
+                          " held-out pairs"
+                    : percent(training_accuracy(metrics).mean) + " of the last training pairs") +
+              ", margin " + margin};
 }
 
 Verdict judge_preferences(const Metrics& metrics, const RunEnd& end) {
