@@ -13,6 +13,7 @@
 
 #include "models/ops/core/copy_to_device.h"
 #include "models/ops/core/dispatch.h"
+#include "src/data/same_images.h"
 
 namespace lft::data {
 namespace {
@@ -28,12 +29,6 @@ std::vector<float> channel_table(float mean, float std) {
 }
 
 using ChannelTables = std::array<std::vector<float>, 3>;
-
-bool same_images(const Sample& a, const Sample& b) {
-  return std::ranges::equal(a.images, b.images, [](const PixelImage& x, const PixelImage& y) {
-    return x.shape == y.shape && x.chw == y.chw;
-  });
-}
 
 /// The images of a batch and their sizes. Consecutive samples with the same images, as the two
 /// sides of a pair, share them.

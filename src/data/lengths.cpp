@@ -8,6 +8,7 @@
 #include "src/base/phase.h"
 #include "src/data/encode.h"
 #include "src/data/encoded_image.h"
+#include "src/data/same_images.h"
 #include "src/data/store/data_changed.h"
 
 namespace lft::data {
@@ -95,8 +96,7 @@ SampleLength sample_length(const Sample& sample) {
   }
   for (const Sample& rejected : sample.rejected) {
     SampleLength other = sample_length(rejected);
-    if (std::ranges::equal(rejected.images, sample.images, {}, &PixelImage::chw, &PixelImage::chw))
-      other.share_images();
+    if (same_images(rejected, sample)) other.share_images();
     length.add_side(other);
   }
   return length;

@@ -1,15 +1,16 @@
 #include "src/data/prepared_write.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <unordered_map>
 
 #include "src/base/hash.h"
 #include "src/base/parallel.h"
+#include "src/data/lengths.h"
 #include "src/data/loader.h"
 #include "src/data/prepared.h"
 #include "src/data/rows/row_reader.h"
+#include "src/data/same_images.h"
 #include "src/data/store/packed_pixels.h"
 #include "src/data/store/record_file.h"
 #include "src/data/store/stored_sample.h"
@@ -80,25 +81,17 @@ class PreparedWriter {
   /// The sample of a row, or a side of a pair. `other`: its other side, if that was added before.
   void add(const Row& row, const Sample& sample, const Sample* other) {
     std::vector<int32_t> images;
-    SampleLength length;
-    for (const PixelImage& image : sample.images) {
-      images.push_back(numbers_.at(content_of(image)));
-      length.values += image.shape.values();
-      length.tower += image.tower_positions;
-      length.placed += image.positions;
-    }
-    if (other != nullptr &&
-        std::ranges::equal(sample.images, other->images, {}, &PixelImage::chw, &PixelImage::chw))
-      length.share_images();
-    const auto tokens = static_cast<int64_t>(sample.input_ids.size());
-    const int64_t supervised = sample.supervised(), shown = static_cast<int64_t>(images.size());
-    tokens_ += tokens;
-    supervised_ += supervised;
-    images_shown_ += shown;
+    for (const PixelImage& image : sample.images) images.push_back(numbers_.at(content_of(image)));
+    SampleLength length = sample_length(sample);
+    if (other != nullptr && same_images(sample, *other)) length.share_images();
+    tokens_ += length.tokens;
+    supervised_ += length.supervised;
+    images_shown_ += length.images;
     special_read_ |= sample.special_read;
     put(store_sample(sample, row_to_json(row).dump(), options_.config.image_token,
                      std::move(images)),
-        {tokens, supervised, shown, length.values, length.tower, length.placed});
+        {length.tokens, length.supervised, length.images, length.values, length.tower,
+         length.placed});
   }
   void add_bad(const Row& row, const std::string& reason) {
     io::Json json = row_to_json(row);

@@ -18,9 +18,6 @@ std::vector<double> answer_sums(const objective::ForwardContext& context, family
                                 const data::BatchLayout& layout,
                                 const std::vector<data::Sample>& samples) {
   std::vector<double> sums(samples.size(), 0);
-  int64_t supervised = 0;
-  for (const data::Sample& sample : samples) supervised += sample.supervised();
-  if (supervised == 0) return sums;
   const at::NoGradGuard no_grad;
   const family::Batch batch = data::make_batch(layout, samples);
   const at::Tensor logprobs = objective::forward_logprobs(context, model, batch);
@@ -64,9 +61,8 @@ std::vector<double> reference_sums(family::Model model, const data::Dataset& row
   const data::BatchLayout layout{.encode = encode, .device = model->device()};
   Phase phase(options.phase, std::ssize(wanted), "after the reference");
   const auto put = [&](int64_t index, size_t at, const std::vector<double>& values) {
-    std::ranges::copy(
-        values, sums.begin() + std::ssize(sums) / rows.size() * wanted[static_cast<size_t>(index)] +
-                    static_cast<std::ptrdiff_t>(at));
+    const auto row = static_cast<size_t>(wanted[static_cast<size_t>(index)]);
+    std::ranges::copy(values, sums.begin() + static_cast<std::ptrdiff_t>(each * row + at));
   };
   for (int64_t seen = 0; seen < std::ssize(wanted);) {
     const data::StepSamples step = loader.next();

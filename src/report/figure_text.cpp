@@ -1,6 +1,7 @@
 #include "src/report/figure_text.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "src/base/text.h"
 
@@ -16,5 +17,7 @@ std::string figures_text(const std::vector<std::pair<std::string, double>>& figu
   }
   return text;
 }
+
+bool is_zero_reward(double reward) { return std::abs(reward) <= 1e-5; }
 
 }  // namespace lft::report

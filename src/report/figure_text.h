@@ -10,4 +10,7 @@ namespace lft::report {
 /// ", accuracy 0.7500, margin 0.3000", which fit a line; metrics.jsonl has the others.
 std::string figures_text(const std::vector<std::pair<std::string, double>>& figures);
 
+/// Up to rounding, as at the reference: which of two such rewards is the higher one has no meaning.
+bool is_zero_reward(double reward);
+
 }  // namespace lft::report

@@ -12,6 +12,7 @@
 #include "src/base/log.h"
 #include "src/base/terminal.h"
 #include "src/base/text.h"
+#include "src/report/figure_text.h"
 
 namespace lft::report {
 namespace {
@@ -29,10 +30,9 @@ struct BarPart {
   std::string text;
 };
 
-/// Whether all rewards are 0 up to rounding: which is the higher one then has no meaning.
 bool at_reference(const StepMetrics& metrics) {
   return std::ranges::all_of(metrics.figures, [](const auto& figure) {
-    return !figure.first.starts_with("rewards_") || std::abs(figure.second) < 1e-5;
+    return !figure.first.starts_with("rewards_") || is_zero_reward(figure.second);
   });
 }
 

@@ -11,6 +11,7 @@
 #include "src/io/files.h"
 #include "src/io/json.h"
 #include "src/report/assets.h"
+#include "src/report/figure_text.h"
 #include "src/report/html.h"
 #include "src/report/layer_map.h"
 #include "src/report/picture.h"
@@ -252,13 +253,11 @@ void add_run(const RunEnd& end, const Metrics& metrics, io::Json* data) {
 
 /// The accuracy of each step, without those at the reference, whose rewards are 0 up to rounding.
 Series known_accuracy(const Metrics& metrics) {
-  constexpr double kRounding = 1e-5;
   const Series chosen = series_of(metrics, "rewards_chosen"),
                rejected = series_of(metrics, "rewards_rejected");
   Series known, all = series_of(metrics, "reward_accuracy");
   for (size_t i = 0; i < all.size(); ++i)
-    if (std::abs(chosen[i].y) > kRounding || std::abs(rejected[i].y) > kRounding)
-      known.push_back(all[i]);
+    if (!is_zero_reward(chosen[i].y) || !is_zero_reward(rejected[i].y)) known.push_back(all[i]);
   return known;
 }
 

@@ -53,8 +53,12 @@ std::vector<double> log_ratios(const TrainState& train_state, const StepOptions&
   const auto first =
       std::accumulate(whole.rows.begin(), whole.rows.begin() + whole.first, size_t{0});
   std::vector<std::vector<data::Sample>> parts;
-  for (const std::vector<data::Sample>& micro : data::with_next_answers(
+  for (std::vector<data::Sample>& micro : data::with_next_answers(
            samples.micro, whole.answers, first, encode.config.image_token, encode.max_tokens)) {
+    if (state.split == 1) {  // without another copy of the images
+      parts.push_back(std::move(micro));
+      continue;
+    }
     for (std::vector<data::Sample>& part :
          parts_of(micro, state.split, options.objective->rows_together()))
       parts.push_back(std::move(part));
