@@ -33,8 +33,9 @@ at::Tensor sequence_lengths(const Batch& batch) {
   at::Tensor lengths = at::ones({width, 1}, at::kFloat);
   const std::vector<int64_t>& starts = batch.packed->starts;
   for (size_t i = 0; i + 1 < starts.size(); ++i) {
-    const int64_t length = starts[i + 1] - starts[i];
-    if (length > 0) lengths.narrow(0, starts[i], length).fill_(static_cast<double>(length));
+    const int64_t own = starts[i + 1] - starts[i];
+    const auto whole = static_cast<double>(batch.packed->length(i));
+    if (own > 0) lengths.narrow(0, starts[i], own).fill_(whole);
   }
   return lengths;
 }

@@ -420,12 +420,16 @@ void LlamaModelImpl::add_masks(const DecoderInput& input, bool local, LlamaPass&
     pass.mask = mask(input.blocks_bt, embeds_btd.size(1));
     return;
   }
-  const std::vector<int64_t>& starts = input.packed->starts;
+  const ops::PackedSequences& packed = *input.packed;
+  const at::Tensor blocks_t = input.blocks_bt.defined()
+                                  ? ops::with_shared(input.blocks_bt.squeeze(0), packed)
+                                  : at::Tensor();
+  const std::vector<int64_t> starts = packed.whole_starts();
   bool any = false;
   for (size_t s = 0; s + 1 < starts.size(); ++s) {
     const int64_t count = starts[s + 1] - starts[s];
     const at::Tensor blocks =
-        input.blocks_bt.defined() ? input.blocks_bt.narrow(1, starts[s], count) : at::Tensor();
+        blocks_t.defined() ? blocks_t.narrow(0, starts[s], count).unsqueeze(0) : at::Tensor();
     pass.packed_masks.push_back(mask(blocks, count));
     any = any || pass.packed_masks.back().defined();
   }

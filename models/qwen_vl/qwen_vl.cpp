@@ -11,16 +11,20 @@
 namespace lft::qwen_vl {
 namespace {
 
-/// The range of a sequence in a batch, as flat indices into b * t.
+/// The range of a sequence in a batch, as flat indices into b * t, and the place of a token with
+/// its first position: itself, or after shared positions that of the sequence before.
 struct Span {
-  int64_t begin, end;
+  int64_t begin, end, like = begin;
 };
 
 std::vector<Span> spans_of(const family::Batch& batch) {
   std::vector<Span> spans;
   if (batch.packed) {
     const std::vector<int64_t>& starts = batch.packed->starts;
-    for (size_t i = 0; i + 1 < starts.size(); ++i) spans.push_back({starts[i], starts[i + 1]});
+    for (size_t i = 0; i + 1 < starts.size(); ++i) {
+      const int64_t shared = batch.packed->shared_by(i);
+      spans.push_back({starts[i], starts[i + 1], shared > 0 ? starts[i - 1] + shared : starts[i]});
+    }
     return spans;
   }
   const int64_t rows = batch.input_ids_bt.size(0), width = batch.input_ids_bt.size(1);
@@ -41,7 +45,7 @@ class Writer {
   }
 
   void write(const Span& span, std::vector<Grid>::const_iterator& image) {
-    int64_t next = 0;
+    int64_t next = span.like < span.begin ? to_[0][span.like] : 0;
     for (int64_t place = span.begin; place < span.end;) {
       if (ids_[place] != image_token_) {
         for (int64_t* axis : to_) axis[place] = next;

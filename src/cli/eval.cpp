@@ -24,6 +24,8 @@
 #include "src/train/inputs/recipe_encoding.h"
 #include "src/train/inputs/run_data.h"
 #include "src/train/inputs/run_objective.h"
+#include "src/train/machine/device.h"
+#include "src/train/machine/precision.h"
 
 namespace lft::cli {
 namespace {
@@ -209,8 +211,13 @@ void print_result(const EvalCommand& command, const infer::EvalResult& result,
       command.out.empty() ? "--out FILE writes them" : escape_text(command.out, 1000));
 }
 
-void set_row_form(const EvalCommand& command, data::EncodeOptions& encode) {
+void set_row_form(const EvalCommand& command, InferModel& infer) {
+  data::EncodeOptions& encode = infer.encode;
   encode.pairs = command.of_pairs;
+  encode.share_prompts =
+      command.of_pairs && train::packing_fault(infer.dtype, encode.config.text.head_dim,
+                                               train::device_facts(infer.device))
+                              .empty();
   encode.labelled = command.preference && !command.of_pairs;
 }
 
@@ -222,7 +229,7 @@ std::vector<double> reference_sums(const EvalCommand& command) {
   of.model = command.reference;
   of.adapter = command.reference_adapter;
   InferModel reference = load_infer_model(of);
-  set_row_form(command, reference.encode);
+  set_row_form(command, reference);
   const std::unique_ptr<data::Dataset> dataset = open_rows(command, reference);
   return infer::reference_sums(reference.model, *dataset, reference.encode,
                                {.compute = reference.dtype,
@@ -262,7 +269,7 @@ void eval(EvalCommand command) {
   const std::vector<double> references = reference_sums(command);
   InferModel infer = load_infer_model(command.infer);
   infer.encode.open_questions = !command.preference;
-  set_row_form(command, infer.encode);
+  set_row_form(command, infer);
   const std::unique_ptr<data::Dataset> dataset = open_rows(command, infer);
   if (!references.empty()) dataset->set_references(references);
 

@@ -14,6 +14,7 @@
 #include "models/ops/core/copy_to_device.h"
 #include "models/ops/core/dispatch.h"
 #include "src/data/same_images.h"
+#include "src/data/shared_prompt.h"
 
 namespace lft::data {
 namespace {
@@ -31,16 +32,17 @@ std::vector<float> channel_table(float mean, float std) {
 using ChannelTables = std::array<std::vector<float>, 3>;
 
 /// The images of a batch and their sizes. Consecutive samples with the same images, as the two
-/// sides of a pair, share them.
+/// sides of a pair, share them; within shared positions they are shown once.
 struct BatchImages {
   std::vector<const PixelImage*> images;
   std::vector<int64_t> shown;  // the images of all samples in order, as indices into `images`
   int64_t values = 0, tiles = 0;
   bool alike = true;  // all tiles have one size
 
-  BatchImages(const std::vector<Sample>& samples, bool share) {
+  BatchImages(const std::vector<Sample>& samples, bool share, const std::vector<int64_t>& shared) {
     for (size_t i = 0; i < samples.size(); ++i) {
       const std::vector<PixelImage>& own = samples[i].images;
+      if (!shared.empty() && shared[i] > 0) continue;
       if (share && i > 0 && !own.empty() && same_images(samples[i - 1], samples[i])) {
         for (const int64_t before : std::vector(shown.end() - std::ssize(own), shown.end()))
           shown.push_back(before);
@@ -113,9 +115,11 @@ at::Tensor normalised_there(const BatchImages& batch, const ChannelTables& table
 }
 
 /// `share`: not if the number of images of a batch must be that of its samples (CUDA graphs).
+/// `shared`: shared_in_batch().
 void set_pixels(family::Batch& batch, const std::vector<Sample>& samples,
-                const EncodeOptions& options, at::Device device, bool share) {
-  const BatchImages images(samples, share);
+                const EncodeOptions& options, at::Device device, bool share,
+                const std::vector<int64_t>& shared = {}) {
+  const BatchImages images(samples, share, shared);
   if (images.images.empty()) return;
   ChannelTables tables;
   for (size_t c = 0; c < 3; ++c)
@@ -177,42 +181,48 @@ family::Batch collate(const std::vector<Sample>& samples, const EncodeOptions& o
 family::Batch pack(const std::vector<Sample>& samples, const EncodeOptions& options,
                    at::Device device, int64_t fill_to) {
   auto packed = std::make_shared<ops::PackedSequences>();
-  packed->starts.push_back(0);
-  for (const Sample& sample : samples)
-    packed->starts.push_back(packed->starts.back() + static_cast<int64_t>(sample.input_ids.size()));
-  while (packed->starts.back() < fill_to)
-    packed->starts.push_back(std::min(fill_to, packed->starts.back() + options.max_tokens));
-  const int64_t total = packed->starts.back();
+  if (options.share_prompts) packed->shared = shared_in_batch(samples);
+  std::vector<int64_t>& starts = packed->starts;
+  starts.push_back(0);
+  for (size_t s = 0; s < samples.size(); ++s)
+    starts.push_back(starts.back() + std::ssize(samples[s].input_ids) - packed->shared_by(s));
+  while (starts.back() < fill_to)
+    starts.push_back(std::min(fill_to, starts.back() + options.max_tokens));
+  if (!packed->shared.empty()) packed->shared.resize(starts.size() - 1);
+  const int64_t total = starts.back();
   at::Tensor ids_bt = at::full({1, total}, pad_token(options.config), at::kLong),
              labels_bt = at::full({1, total}, -100, at::kLong);
   for (size_t s = 0; s < samples.size(); ++s) {
     const Sample& sample = samples[s];
-    std::copy(sample.input_ids.begin(), sample.input_ids.end(),
-              ids_bt.mutable_data_ptr<int64_t>() + packed->starts[s]);
-    if (sample.labels.size() < 2) continue;  // no position predicts a first token
-    std::copy(sample.labels.begin() + 1, sample.labels.end(),
-              labels_bt.mutable_data_ptr<int64_t>() + packed->starts[s] + 1);
+    const int64_t shared = packed->shared_by(s);
+    std::copy(sample.input_ids.begin() + shared, sample.input_ids.end(),
+              ids_bt.mutable_data_ptr<int64_t>() + starts[s]);
+    if (std::ssize(sample.labels) < shared + 2) continue;  // no position predicts a first token
+    std::copy(sample.labels.begin() + shared + 1, sample.labels.end(),
+              labels_bt.mutable_data_ptr<int64_t>() + starts[s] + 1);
   }
-  if (!device.is_cpu())
-    packed->starts_s1 =
-        ops::copy_to_device(at::tensor(packed->starts, at::kLong).to(at::kInt), device);
+  if (!device.is_cpu()) {
+    const auto there = [&](const std::vector<int64_t>& numbers) {
+      return ops::copy_to_device(at::tensor(numbers, at::kLong).to(at::kInt), device);
+    };
+    packed->starts_s1 = there(starts);
+    if (!packed->shared.empty()) packed->whole_starts_s1 = there(packed->whole_starts());
+  }
   family::Batch batch;
   batch.input_ids_bt = ids_bt;
   batch.labels_bt = labels_bt;
   batch.lengths_b = at::tensor(std::vector<int64_t>{total}, at::kLong);
-  batch.packed = std::move(packed);
   set_answers(batch, samples);
-  set_pixels(batch, samples, options, device, /*share=*/fill_to == 0);
+  set_pixels(batch, samples, options, device, /*share=*/fill_to == 0, packed->shared);
+  batch.packed = std::move(packed);
   return batch;
 }
 
 family::Batch make_batch(const BatchLayout& layout, const std::vector<Sample>& samples) {
-  if (!layout.packed) return collate(samples, layout.encode, layout.device);
+  if (!layout.packs()) return collate(samples, layout.encode, layout.device);
   int64_t fill_to = 0;
-  if (layout.fill_up > 0) {
-    for (const Sample& sample : samples) fill_to += static_cast<int64_t>(sample.input_ids.size());
-    fill_to = filled_tokens(fill_to, layout.fill_up);
-  }
+  if (layout.fill_up > 0)
+    fill_to = filled_tokens(packed_positions(samples, layout.encode.share_prompts), layout.fill_up);
   return pack(samples, layout.encode, layout.device, fill_to);
 }
 

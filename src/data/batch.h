@@ -13,7 +13,8 @@ namespace lft::data {
 /// processor: (x - 255 mean) / (255 std).
 family::Batch collate(const std::vector<Sample>& samples, const EncodeOptions& options,
                       at::Device device);
-/// The same without padding: all samples are concatenated in one row. If they have fewer than
+/// The same without padding: all samples are concatenated in one row, with options.share_prompts
+/// without the positions that a sample shares with the one before. If they have fewer than
 /// `fill_to` positions, sequences of pad tokens follow, each of at most options.max_tokens, without
 /// labels.
 family::Batch pack(const std::vector<Sample>& samples, const EncodeOptions& options,
@@ -23,8 +24,9 @@ family::Batch pack(const std::vector<Sample>& samples, const EncodeOptions& opti
 struct BatchLayout {
   EncodeOptions encode;
   at::Device device = at::kCPU;
-  bool packed = false;  // train.max_tokens_per_step: no padding
+  bool packed = false;  // train.max_tokens_per_step
   int64_t fill_up = 0;  // packed: padded to one of a few sizes, at most this one; 0: not padded
+  bool packs() const { return packed || encode.share_prompts; }  // no padding
 };
 /// pack() or collate(), by the layout; the copy of the pixels to the device is asynchronous.
 family::Batch make_batch(const BatchLayout& layout, const std::vector<Sample>& samples);

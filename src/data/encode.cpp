@@ -7,6 +7,7 @@
 #include "src/base/text.h"
 #include "src/data/encoded_image.h"
 #include "src/data/rows/row_marks.h"
+#include "src/data/shared_prompt.h"
 #include "src/io/files.h"
 #include "src/text/chat/labels.h"
 
@@ -301,6 +302,8 @@ Sample encode_row(const Row& row, const std::string& image_root, const text::Tok
   const bool same_images = row.rejected->images == row.images;
   sample.rejected.push_back(encode_side(*row.rejected, image_root, tokenizer, options,
                                         same_images ? &sample.images : nullptr));
+  Sample& rejected = sample.rejected.front();
+  if (same_images) rejected.shared = shared_prompt(sample, rejected, options.config);
   return sample;
 }
 

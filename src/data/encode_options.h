@@ -46,6 +46,7 @@ struct EncodeOptions {
   bool count_marks = false;     // marks of other tools in texts are counted, otherwise an error
   ColumnRules columns = {};     // data.columns
   bool pairs = false;           // rows are pairs of answers, for an objective of pairs
+  bool share_prompts = false;   // of pairs: packed passes, with shared_prompt() computed once
   bool labelled = false;        // rows have a label of their answer, for KTO
   bool open_questions = false;  // a row may end with a question, which is asked but not trained on
   io::ImageLimits image_limits;

@@ -9,6 +9,7 @@
 #include "src/data/encode.h"
 #include "src/data/encoded_image.h"
 #include "src/data/same_images.h"
+#include "src/data/shared_prompt.h"
 #include "src/data/store/data_changed.h"
 
 namespace lft::data {
@@ -55,10 +56,14 @@ SampleLength length_or_bad(const Dataset& dataset, int64_t index, BadCount& bad)
   }
 }
 
-}  // namespace
+/// A row, or a side of a pair, without pixels.
+struct Measured {
+  Sample sample;
+  SampleLength length;
+};
 
-SampleLength row_length(const Row& row, const std::string& image_root,
-                        const text::Tokenizer& tokenizer, const EncodeOptions& options) {
+Measured measure_side(const Row& row, const std::string& image_root,
+                      const text::Tokenizer& tokenizer, const EncodeOptions& options) {
   check_marks(row);
   const std::string root = image_root.empty() ? "." : image_root;
   const bool fixed = options.images->fixed_shape().has_value();
@@ -75,12 +80,23 @@ SampleLength row_length(const Row& row, const std::string& image_root,
   length.supervised = static_cast<int32_t>(sample.supervised());
   length.images = static_cast<int32_t>(row.images.size());
   length.cut = static_cast<int32_t>(whole) - length.supervised;
-  if (row.rejected) {
-    SampleLength other = row_length(*row.rejected, image_root, tokenizer, options);
-    if (row.rejected->images == row.images) other.share_images();
-    length.add_side(other);
+  return {std::move(sample), length};
+}
+
+}  // namespace
+
+SampleLength row_length(const Row& row, const std::string& image_root,
+                        const text::Tokenizer& tokenizer, const EncodeOptions& options) {
+  Measured chosen = measure_side(row, image_root, tokenizer, options);
+  if (!row.rejected) return chosen.length;
+  Measured rejected = measure_side(*row.rejected, image_root, tokenizer, options);
+  if (row.rejected->images == row.images) {
+    rejected.length.share_images();
+    rejected.length.shared =
+        static_cast<int32_t>(shared_prompt(chosen.sample, rejected.sample, options.config));
   }
-  return length;
+  chosen.length.add_side(rejected.length);
+  return chosen.length;
 }
 
 SampleLength sample_length(const Sample& sample) {
@@ -88,7 +104,8 @@ SampleLength sample_length(const Sample& sample) {
   SampleLength length{.tokens = tokens,
                       .supervised = static_cast<int32_t>(sample.supervised()),
                       .images = static_cast<int32_t>(sample.images.size()),
-                      .longest = tokens};
+                      .longest = tokens,
+                      .shared = static_cast<int32_t>(sample.shared)};
   for (const PixelImage& image : sample.images) {
     length.values += image.shape.values();
     length.tower += image.tower_positions;

@@ -14,6 +14,7 @@
 #include "models/ops/core/parallel.h"
 #include "src/base/errors.h"
 #include "src/base/sum_tree.h"
+#include "src/data/shared_prompt.h"
 #include "src/data/store/data_changed.h"
 
 namespace lft::data {
@@ -261,8 +262,8 @@ StepSamples Loader::next() {
     for (int64_t place = cut.places.begin; place < cut.places.end; ++place) {
       const std::shared_ptr<Slot> slot = state.pop();
       const bool left_out = state.leave_out(*slot, result);
-      int64_t read = 0;
-      for (const Sample& side : slot->sides) read += std::ssize(side.input_ids);
+      const bool shares = result.layout && result.layout->encode.share_prompts;
+      const int64_t read = packed_positions(slot->sides, shares);
       const bool starts =
           cut.starts.empty()
               ? cutter.starts_micro_batch(

@@ -130,6 +130,7 @@ class PreparedDataset : public Dataset {
     std::optional<Sample> sample = expand_sample(kept, options_.config.image_token, numbers[2]);
     if (!sample || static_cast<int64_t>(kept.images.size()) != numbers[4])
       refuse_damaged(place_of(index), "a sample that contradicts itself", "what lft prepare wrote");
+    sample->shared = numbers[8];
     for (const int32_t image : kept.images) sample->images.push_back(image_at(image, index));
     if (options_.labelled) sample->desirable = row_of(kept, index).desirable;
     check_prepared(*sample, options_, place_of(index) + " (id " + quote_text(sample->id, 80) + ")");
@@ -143,6 +144,7 @@ class PreparedDataset : public Dataset {
             .supervised = static_cast<int32_t>(numbers[3]),
             .images = static_cast<int32_t>(numbers[4]),
             .longest = static_cast<int32_t>(numbers[2]),
+            .shared = static_cast<int32_t>(numbers[8]),
             .values = numbers[5],
             .tower = numbers[6],
             .placed = numbers[7]};

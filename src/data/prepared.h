@@ -22,11 +22,11 @@ namespace lft::data {
 /// options (each difference is named).
 std::unique_ptr<Dataset> open_prepared(const std::string& path, const EncodeOptions& options);
 
-constexpr int64_t kPreparedVersion = 2;
+constexpr int64_t kPreparedVersion = 3;
 constexpr uint64_t kMostIndexBytes = 64u << 20;
 /// The numbers in the record of a sample: offset, digest, tokens, supervised, images, values,
-/// tower, placed.
-constexpr int64_t kSampleNumbers = 8;
+/// tower, placed, shared.
+constexpr int64_t kSampleNumbers = 9;
 /// The numbers in the record of an image: offset, digest, shape_numbers().
 constexpr int64_t kImageNumbers = 11;
 inline constexpr char kSpecialTokensRule[] = "special_tokens_in_text";  // key in sample_rules()

@@ -91,7 +91,7 @@ class PreparedWriter {
     put(store_sample(sample, row_to_json(row).dump(), options_.config.image_token,
                      std::move(images)),
         {length.tokens, length.supervised, length.images, length.values, length.tower,
-         length.placed});
+         length.placed, sample.shared});
   }
   void add_bad(const Row& row, const std::string& reason) {
     io::Json json = row_to_json(row);
@@ -104,7 +104,7 @@ class PreparedWriter {
            .labels = {},
            .image_runs = {},
            .images = {}},
-          {0, 0, 0, 0, 0, 0});
+          {0, 0, 0, 0, 0, 0, 0});
   }
   void finish() {
     io::Json made = sample_rules(options_);

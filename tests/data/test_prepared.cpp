@@ -176,8 +176,8 @@ TEST(Prepared, SeesDamage) {
   }
   expect_same(open()->get(1), TwoRows().get(1));
   const std::string index = read_text(out + "/index.json");
-  dir.write("p/index.json", "{\"lft_prepared\": 3}");
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "lft_prepared 3", open());
+  dir.write("p/index.json", "{\"lft_prepared\": 4}");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "lft_prepared 4", open());
   std::string fewer = index;
   fewer.replace(fewer.find("\"count\": 2"), 10, "\"count\": 3");
   dir.write("p/index.json", fewer);

@@ -23,9 +23,22 @@ struct PackedSequences {
       {};  // int64, positions() on the device of the data; undefined: made from `starts`
   int64_t at_least =
       0;  // lower bound of longest(), for a pass with changing sequences and fixed shapes
+  std::vector<int64_t> shared = {};  // [s]: as many first positions of the sequence before this one
+                                     // are also the first of this one, and computed only there.
+                                     // That sequence has none itself. Empty: none
+  at::Tensor whole_starts_s1 = {};   // like starts_s1, of with_shared(); undefined without `shared`
+
+  int64_t shared_by(size_t sequence) const { return shared.empty() ? 0 : shared[sequence]; }
+  int64_t length(size_t sequence) const;  // with the shared positions
   int64_t longest() const;
-  at::Tensor positions() const;  // int64 [t], each within its sequence
+  at::Tensor positions() const;               // int64 [t], each within its sequence
+  std::vector<int64_t> whole_starts() const;  // of with_shared(), like `starts`
 };
+
+/// x [t, ...] with the shared positions also before the sequences that share them, [whole_starts(),
+/// ...], and the way back.
+at::Tensor with_shared(const at::Tensor& x, const PackedSequences& sequences);
+at::Tensor without_shared(const at::Tensor& x, const PackedSequences& sequences);
 
 /// Attention within each sequence, with `causal` to the keys up to the position: q [t, h, e], k and
 /// v [t, g, e] with h a multiple of g, of one dtype -> [t, h, e] of that dtype. Head i of q uses

@@ -8,18 +8,19 @@
 namespace lft::data {
 namespace {
 
-constexpr char kTableKind[] = "lengths 2";
+constexpr char kTableKind[] = "lengths 3";
 constexpr size_t kFigures = 5;
 
 }  // namespace
 
 LengthTable::LengthTable(const std::vector<SampleLength>& lengths) {
-  std::vector<int32_t> tokens, longest, supervised, cut, figure;
+  std::vector<int32_t> tokens, longest, shared, supervised, cut, figure;
   std::vector<int64_t> reading, figures;
   std::map<std::array<int64_t, kFigures>, int32_t> known;
   for (const SampleLength& each : lengths) {
     tokens.push_back(each.tokens);
     longest.push_back(each.longest);
+    shared.push_back(each.shared);
     supervised.push_back(each.supervised);
     cut.push_back(each.cut);
     reading.push_back(each.reading);
@@ -31,6 +32,7 @@ LengthTable::LengthTable(const std::vector<SampleLength>& lengths) {
   }
   columns_.set("tokens", std::move(tokens));
   columns_.set("longest", std::move(longest));
+  columns_.set("shared", std::move(shared));
   columns_.set("supervised", std::move(supervised));
   columns_.set("cut", std::move(cut));
   columns_.set("figure", std::move(figure));
@@ -42,6 +44,7 @@ LengthTable::LengthTable(const std::vector<SampleLength>& lengths) {
 void LengthTable::view() {
   tokens_ = columns_.get<int32_t>("tokens");
   longest_ = columns_.get<int32_t>("longest");
+  shared_ = columns_.get<int32_t>("shared");
   supervised_ = columns_.get<int32_t>("supervised");
   cut_ = columns_.get<int32_t>("cut");
   figure_ = columns_.get<int32_t>("figure");
@@ -54,8 +57,9 @@ bool LengthTable::sound() const {
   for (const int32_t figure : figure_) {
     if (figure < 0 || static_cast<size_t>(figure) * kFigures >= figures_.size()) return false;
   }
-  return longest_.size() == rows && supervised_.size() == rows && cut_.size() == rows &&
-         figure_.size() == rows && reading_.size() == rows && figures_.size() % kFigures == 0;
+  return longest_.size() == rows && shared_.size() == rows && supervised_.size() == rows &&
+         cut_.size() == rows && figure_.size() == rows && reading_.size() == rows &&
+         figures_.size() % kFigures == 0;
 }
 
 std::optional<LengthTable> LengthTable::load(const std::string& path, const std::string& key,
@@ -90,6 +94,7 @@ SampleLength LengthTable::at(int64_t index) const {
           .cut = cut_[i],
           .longest = longest_[i],
           .sides = static_cast<int32_t>(own[4]),
+          .shared = shared_[i],
           .reading = reading_[i],
           .values = own[1],
           .tower = own[2],

@@ -1,4 +1,4 @@
-// The lengths of all rows of a data file, 24 bytes per row: measured once and saved next to the row
+// The lengths of all rows of a data file, 32 bytes per row: measured once and saved next to the row
 // index, under a key of everything that they depend on.
 #pragma once
 #include <map>
@@ -31,7 +31,7 @@ class LengthTable {
   bool sound() const;
 
   Columns columns_;
-  std::span<const int32_t> tokens_, longest_, supervised_, cut_, figure_;
+  std::span<const int32_t> tokens_, longest_, shared_, supervised_, cut_, figure_;
   std::span<const int64_t> reading_;
   std::span<const int64_t> figures_;  // five for each distinct set of images: their number, values,
                                       // tower and placed, and the number of sides

@@ -34,32 +34,36 @@ struct Sample {
   double mismatched_reference = NAN;   // like reference, with the next row's answer instead
   std::vector<Sample> rejected = {};   // of a pair: its other answer, until the loader puts it next
                                        // to this one
+  int64_t shared = 0;                  // of a pair's other answer: shared_prompt()
   int64_t supervised() const {
     return std::ranges::count_if(labels, [](int64_t label) { return label != kIgnoreIndex; });
   }
 };
 
 /// The cost of a sample or of both sides of a pair, known without pixels. tokens: image positions
-/// expanded, after truncation; `longest`: of the longer side. cut: supervised tokens that
-/// truncation removed; 0 for prepared samples. reading: peak memory in bytes while its largest
-/// image is decoded; 0 for prepared samples.
+/// expanded, after truncation; `longest`: of the longer side; `shared`: those that a pass computes
+/// once for both sides. cut: supervised tokens that truncation removed; 0 for prepared samples.
+/// reading: peak memory in bytes while its largest image is decoded; 0 for prepared samples.
 struct SampleLength {
   int32_t tokens = 0, supervised = 0, images = 0, cut = 0;
-  int32_t longest = 0, sides = 1;
+  int32_t longest = 0, sides = 1, shared = 0;
   int64_t reading = 0;
   int64_t values = 0, tower = 0, placed = 0;  // sums over its images: pixel values, positions in
                                               // the vision tower (of a pair's images once) and in
-                                              // the text
+                                              // the text (of shared positions once)
   void add_image(const family::ImagePlan& plan) {
     values += plan.shape.values();
     tower += plan.tower_positions;
     placed += plan.positions();
   }
+  /// Positions of a packed pass.
+  int32_t packed() const { return tokens - shared; }
   /// The other side of the pair has the same images, which the tower sees once.
   void share_images() { values = tower = 0; }
   /// Adds the other side of a pair.
   void add_side(const SampleLength& other) {
     tokens += other.tokens;
+    shared += other.shared;
     supervised += other.supervised;
     images += other.images;
     cut += other.cut;
@@ -68,12 +72,14 @@ struct SampleLength {
     reading = std::max(reading, other.reading);
     values += other.values;
     tower += other.tower;
-    placed += other.placed;
+    placed += other.shared > 0 ? 0 : other.placed;
   }
   /// Replaces each number by the larger one.
   void raise_to(const SampleLength& other) {
     const auto raise = [](auto& number, auto least) { number = std::max(number, least); };
+    const int32_t in_a_pass = std::max(packed(), other.packed());
     raise(tokens, other.tokens);
+    shared = tokens - in_a_pass;
     raise(longest, other.longest);
     raise(sides, other.sides);
     raise(supervised, other.supervised);

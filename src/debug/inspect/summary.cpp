@@ -241,10 +241,10 @@ Summary summarize_run(const recipe::Recipe& recipe, const SummaryOptions& option
   int64_t widest = first.micro.empty() ? inputs.data.encode.max_tokens : 0;
   if (!first.micro.empty()) {
     const std::vector<data::Sample>& samples = first.micro.front();
-    batch = data::make_batch({.encode = inputs.data.encode,
-                              .device = at::kCPU,
-                              .packed = recipe.train.max_tokens_per_step > 0},
-                             samples);
+    data::BatchLayout layout = train::batch_layout(inputs);
+    layout.device = at::kCPU;
+    layout.fill_up = 0;
+    batch = data::make_batch(layout, samples);
     for (const data::Sample& sample : samples)
       widest = std::max(widest, static_cast<int64_t>(sample.input_ids.size()));
   }

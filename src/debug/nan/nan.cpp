@@ -26,7 +26,16 @@ std::string given_text(const at::Tensor& tensor) {
 
 std::string micro_text(size_t micro) { return "micro-batch " + std::to_string(micro); }
 
-/// Rows have their images in order; a row's image positions give its number of images.
+/// Where the samples end, as flat indices into b * t.
+std::vector<int64_t> sample_ends(const family::Batch& batch) {
+  if (batch.packed) return {batch.packed->starts.begin() + 1, batch.packed->starts.end()};
+  std::vector<int64_t> ends;
+  for (int64_t row = 1; row <= batch.input_ids_bt.size(0); ++row)
+    ends.push_back(row * batch.input_ids_bt.size(1));
+  return ends;
+}
+
+/// Samples have their images in order; a sample's image positions give its number of images.
 void add_bad_pixels(const family::Batch& batch, size_t micro, const std::vector<std::string>& ids,
                     family::Model& model, std::vector<BadGiven>& out) {
   const family::ModelConfig& config = model->config;
@@ -36,17 +45,19 @@ void add_bad_pixels(const family::Batch& batch, size_t micro, const std::vector<
   std::vector<int64_t> begins = {0};
   for (const family::ImageShape& shape : shapes) begins.push_back(begins.back() + shape.values());
   const size_t count = batch.shown.empty() ? shapes.size() : batch.shown.size();
+  const std::vector<int64_t> ends = sample_ends(batch);
+  const at::Tensor is_image = (batch.input_ids_bt == config.image_token).flatten();
   size_t next = 0;
-  for (int64_t row = 0; row < batch.input_ids_bt.size(0); ++row) {
-    int64_t left = (batch.input_ids_bt[row] == config.image_token).sum().item<int64_t>();
+  int64_t begin = 0;
+  for (size_t index = 0; index < ends.size(); begin = ends[index], ++index) {
+    int64_t left = is_image.narrow(0, begin, ends[index] - begin).sum().item<int64_t>();
     for (; left > 0 && next < count; ++next) {
       const size_t image = batch.shown.empty() ? next : static_cast<size_t>(batch.shown[next]);
       left -= model->image_positions(shapes[image]);
       const at::Tensor pixels = values.narrow(0, begins[image], shapes[image].values());
       if (train::is_finite(pixels)) continue;
-      const auto index = static_cast<size_t>(row);
       const std::string sample =
-          index < ids.size() ? "sample " + ids[index] : "row " + std::to_string(row);
+          index < ids.size() ? "sample " + ids[index] : "row " + std::to_string(index);
       out.push_back({"pixels of " + sample + " in " + micro_text(micro), given_text(pixels)});
     }
   }

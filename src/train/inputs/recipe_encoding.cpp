@@ -76,7 +76,7 @@ family::InputSettings recorded_settings(const recipe::Recipe& recipe) {
 }
 
 void apply_data_rules(const recipe::Recipe& recipe, data::EncodeOptions& options) {
-  options.pairs = learns_from_pairs(recipe);
+  options.pairs = options.share_prompts = learns_from_pairs(recipe);
   options.labelled = learns_from_labels(recipe);
   options.skip_bad = recipe.data.on_bad_sample == recipe::BadSampleRule::kSkip;
   options.max_bad = recipe.data.max_bad;

@@ -229,7 +229,7 @@ data::LoaderOptions loader_options(const RunSettings& settings,
                               .sources = settings.sources};
   const auto tokens_of = [&] {
     auto tokens = std::make_shared<std::vector<int32_t>>();
-    for (const data::SampleLength& length : lengths) tokens->push_back(length.tokens);
+    for (const data::SampleLength& length : lengths) tokens->push_back(length.packed());
     return tokens;
   };
   if (recipe.data.group_by_length) options.lengths = tokens_of();

@@ -179,6 +179,7 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
     refuse(ErrorKind::kUsage, "packed passes do not run on this GPU", "train.max_tokens_per_step",
            unpacked, "0", "set train.max_tokens_per_step to 0, or precision.compute to fp32");
   }
+  inputs.shares_prompts = learns_from_pairs(recipe) && unpacked.empty();
   if (const std::string graphs = graphs_left_out(recipe, inputs); !graphs.empty())
     inputs.notices.push_back(graphs);
   if (inputs.device.is_cpu() && recipe.optim.offload)
@@ -226,6 +227,7 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
   inputs.data = open_run_data(recipe, inputs.config, std::move(tokenizer), &inputs.notices);
   if (inputs.model.init_from)
     hf::check_adapter_tokenizer(*inputs.model.init_from, inputs.data.encode.tokenizer_parts);
+  inputs.data.encode.share_prompts = inputs.shares_prompts;
   inputs.max_tokens = inputs.data.encode.max_tokens;
   inputs.sources = source_shares(recipe, *inputs.data.train);
   inputs.rows = data::epoch_size({.sources = inputs.sources}, inputs.data.train->size());

@@ -23,8 +23,9 @@ struct RunSettings {
   at::ScalarType base_dtype = at::kFloat;
   ops::BaseStorage storage = ops::BaseStorage::kDense;  // of the decoder's linear layers; other
                                                         // frozen weights have base_dtype
-  int64_t max_tokens = 2048;                    // data.max_tokens, at most the model's positions
-  int64_t rows = 0;                             // of data.train in an epoch
+  bool shares_prompts = false;  // pairs are packed, and the prompt of both sides is computed once
+  int64_t max_tokens = 2048;    // data.max_tokens, at most the model's positions
+  int64_t rows = 0;             // of data.train in an epoch
   std::vector<data::SourceShare> sources = {};  // of data.train, if it is a list
   int64_t steps_per_epoch = 0, total_steps = 0;
   int64_t rank = 0, ranks = 1;   // of the processes that share each step's micro-batches

@@ -20,11 +20,13 @@ Moment evaluation_moment(const RunSettings& settings, double gradients) {
   RunSettings frozen = settings;
   frozen.recipe.lora.targets.clear();
   frozen.recipe.full.clear();
+  const bool packed = settings.shares_prompts;
   const PassShape shape{.samples = rows * row.sides,
-                        .rows = rows * row.sides,
-                        .longest = row.longest,
+                        .rows = packed ? 1 : rows * row.sides,
+                        .longest = packed ? rows * row.packed() : row.longest,
                         .images = rows * row.images,
                         .supervised = rows * row.supervised,
+                        .attended = rows * (packed ? row.tokens : row.sides * row.longest),
                         .values = rows * row.values,
                         .tower = rows * row.tower,
                         .placed = rows * row.placed};

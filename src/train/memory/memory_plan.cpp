@@ -43,7 +43,7 @@ int64_t mask_numbers(const family::ModelConfig& config, const MicroBatchShape& b
   if (!batch.packed) return batch.rows() * of(batch.longest(), batch.images() > 0);
   int64_t sum = 0;
   for (const data::SampleLength& sample : batch.samples)
-    sum += of(sample.tokens, sample.placed > 0);
+    sum += sample.sides * of(sample.longest, sample.placed > 0);
   return sum;
 }
 
@@ -54,12 +54,14 @@ PassShape shape_of(const RunSettings& settings, const MicroBatchShape& batch) {
                   .longest = batch.packed ? batch.positions() : batch.longest(),
                   .images = batch.images(),
                   .supervised = batch.supervised(),
+                  .attended = batch.attended(),
                   .masked = mask_numbers(settings.config, batch),
                   .values = batch.sum(&data::SampleLength::values),
                   .tower = batch.sum(&data::SampleLength::tower),
                   .placed = batch.sum(&data::SampleLength::placed)};
   if (fills_up(settings))
-    shape.longest = data::filled_tokens(shape.longest, settings.recipe.train.max_tokens_per_step);
+    shape.longest = shape.attended =
+        data::filled_tokens(shape.longest, settings.recipe.train.max_tokens_per_step);
   return shape;
 }
 

@@ -148,6 +148,7 @@ struct Stack {
   double width = 0, attention = 0, head = 0, inner = 0;  // attention: all heads
   double heads = 0, kv_heads = 0;
   double tokens = 0, kept = 0;  // kept: tokens after the last block's attention
+  double attended = 0;          // tokens in attention
   double stream = 4;            // bytes per element of the residual stream
   bool joined = false;          // attention outputs of several sequences are concatenated by a copy
 };
@@ -172,7 +173,7 @@ Stack make_stack(const family::Tower& tower, const std::string& unit, const std:
 struct Block {
   std::vector<Layer> qkv, in;  // three or one; one or two of a gated MLP
   Layer o, out;
-  double tokens = 0, kept = 0;
+  double tokens = 0, kept = 0, attended = 0;
 };
 
 Block make_block(const Stack& s, int64_t index) {
@@ -182,7 +183,8 @@ Block make_block(const Stack& s, int64_t index) {
               .o = {name + s.tower.o, s.attention, s.width},
               .out = {name + s.tower.mlp_out, s.inner, s.width},
               .tokens = s.tokens,
-              .kept = index + 1 == s.tower.count ? s.kept : s.tokens};
+              .kept = index + 1 == s.tower.count ? s.kept : s.tokens,
+              .attended = s.attended};
   const double share = 3 / static_cast<double>(s.tower.qkv.size());
   for (const std::string& layer : s.tower.qkv)
     block.qkv.push_back({name + layer, s.width, share * s.attention});
@@ -223,10 +225,10 @@ double attention_keeps(const Counting& c, const Stack& s, const Block& b, bool& 
   }
   saved += norm_keeps(c, s, b.tokens, users, graph);
   graph |= users > 0;
-  if (graph) saved += b.tokens * (4 * s.attention * wide + 4 * s.attention / s.head);
+  if (graph) saved += b.attended * (4 * s.attention * wide + 4 * s.attention / s.head);
   if (graph && s.tower.head_norms)  // q and k before their norms
     saved += b.tokens * (s.heads + s.kv_heads) * (s.head * t.compute + 4);
-  if (t.widens && graph) saved += b.tokens * s.attention * t.compute;
+  if (t.widens && graph) saved += b.attended * s.attention * t.compute;
   const bool keeps_o = c.trains.keeps_input(b.o.name);
   if (keeps_o && (!graph || b.kept < b.tokens || s.joined))
     saved += b.kept * s.attention * t.compute;
@@ -265,12 +267,12 @@ MemoryUnit block_unit(const Counting& c, const Stack& s, int64_t index, bool rea
   if (graph) {
     const double gradient = b.kept * d * (s.stream + (s.stream == compute ? 0 : compute));
     unit.backward = gradient + std::max(inners * inner, inner + dropped) + copy;
-    unit.second =
-        b.tokens * (d * (s.stream + t.norm) + 4 * s.attention * wide) + weight_copy(c, b.qkv[0]);
+    unit.second = b.tokens * d * (s.stream + t.norm) + b.attended * 4 * s.attention * wide +
+                  weight_copy(c, b.qkv[0]);
   }
   const bool fp8 = c.in_fp8(b.in[0].name);
   if (t.widens || fp8) unit.backward += b.kept * (d + s.inner) * (fp8 && c.fp8_products ? 1 : 4);
-  unit.forward = std::max(b.tokens * (d * (s.stream + t.norm) + 3 * s.attention * wide),
+  unit.forward = std::max(b.tokens * d * (s.stream + t.norm) + b.attended * 3 * s.attention * wide,
                           b.kept * d * (s.stream + t.norm) + inners * inner) +
                  copy;
   if (c.trains.whole(b.in[0].name))
@@ -279,7 +281,7 @@ MemoryUnit block_unit(const Counting& c, const Stack& s, int64_t index, bool rea
   unit.recomputed = c.every > 0 && index % c.every == 0 && graph;
   if (unit.recomputed || !graph) {  // nothing is kept; norms and sums stay to the end
     unit.forward =
-        std::max(b.tokens * (d * (s.stream + t.norm) + 4 * s.attention * wide),
+        std::max(b.tokens * d * (s.stream + t.norm) + b.attended * 4 * s.attention * wide,
                  b.kept * (d * (3 * s.stream + 2 * t.norm) + inners * s.inner * compute)) +
         copy + (graph ? 0 : unit.input);
   }
@@ -313,7 +315,7 @@ MemoryUnit patch_unit(const Counting& c, const Stack& s) {
 bool add_vision(const Counting& c, std::vector<MemoryUnit>& units) {
   Stack stack = make_stack(c.trains.layout.vision, "vision layer ", "vision tower");
   if (c.shape.images == 0) stack.tower.count = 0;
-  stack.tokens = stack.kept = static_cast<double>(c.shape.tower);
+  stack.tokens = stack.kept = stack.attended = static_cast<double>(c.shape.tower);
   stack.stream = c.types.vision_stream;
   stack.joined = stack.tower.windows && !fused_sequences(c.types);
   if (c.shape.images > 0) units.push_back(patch_unit(c, stack));
@@ -360,6 +362,7 @@ bool add_decoder(const Counting& c, std::vector<MemoryUnit>& units, bool reached
   Stack stack = make_stack(c.trains.layout.decoder, "decoder layer ", "decoder layers");
   stack.tokens = static_cast<double>(c.shape.rows * c.shape.longest);
   stack.kept = static_cast<double>(c.shape.supervised);
+  stack.attended = static_cast<double>(c.shape.attended);
   stack.joined = c.shape.samples > c.shape.rows && !fused_sequences(c.types);
   stack.stream = c.types.stream;
   return add_blocks(c, stack, units, reached || c.trains.whole(family::kDecoder));

@@ -11,7 +11,9 @@ namespace lft::train {
 /// Sizes that determine the memory of a pass over one micro-batch.
 struct PassShape {
   int64_t samples = 0, rows = 0, longest = 0, images = 0, supervised = 0;
-  int64_t masked = 0;                         // elements of the decoder's attention masks
+  int64_t attended = 0;  // decoder positions in attention, for which both sides of a pair have the
+                         // positions that they share
+  int64_t masked = 0;    // elements of the decoder's attention masks
   int64_t values = 0, tower = 0, placed = 0;  // of the images: pixel values, tower positions,
                                               // positions in the text
 };

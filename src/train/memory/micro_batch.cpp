@@ -48,15 +48,15 @@ LargestMicroBatch::Weights LargestMicroBatch::weigh(const RunSettings& settings)
     shape.placed = images * image.positions();
     return shape;
   };
-  const PassShape base =
-      with_images({.samples = 4, .rows = 4, .longest = 1024, .supervised = 1024}, 4);
+  const PassShape base = with_images(
+      {.samples = 4, .rows = 4, .longest = 1024, .supervised = 1024, .attended = 4096}, 4);
   const auto total = [&](PassShape shape) {
     return plain_moment(settings, memory_units(settings, shape), shape, /*update=*/0).total();
   };
   const double start = total(base);
   PassShape longer = base, asked = base;
   const PassShape more = with_images(base, 8);
-  longer.longest *= 2;
+  longer.longest *= 2, longer.attended *= 2;
   asked.supervised *= 2;
   return {.token = (total(longer) - start) / 4096,
           .tower = (total(more) - start) / static_cast<double>(more.tower - base.tower),
@@ -79,6 +79,10 @@ int64_t MicroBatchShape::longest() const {
   return samples.empty() ? 0 : std::ranges::max(samples, {}, &data::SampleLength::longest).longest;
 }
 int64_t MicroBatchShape::positions() const {
+  return packed ? sum(&data::SampleLength::tokens) - sum(&data::SampleLength::shared)
+                : rows() * longest();
+}
+int64_t MicroBatchShape::attended() const {
   return packed ? sum(&data::SampleLength::tokens) : rows() * longest();
 }
 
@@ -87,7 +91,7 @@ MicroBatchShape worst_micro_batch(const RunSettings& settings,
   const data::LoaderOptions options = loader_options(settings, lengths);
   const int64_t size = data::epoch_size(options, std::ssize(lengths)),
                 group = options.batch_size * options.grad_accum;
-  const bool packed = options.max_tokens > 0;
+  const bool packed = options.max_tokens > 0 || settings.shares_prompts;
   LargestMicroBatch seen(settings);
   int64_t in_step = 0;
   const int64_t epochs =
@@ -106,7 +110,7 @@ MicroBatchShape worst_micro_batch(const RunSettings& settings,
       int64_t starts = 0;
       for (int64_t i = begin; i < std::min(begin + group, size); ++i) {
         const auto index = static_cast<size_t>(order.at(i));
-        if (cutter.starts_micro_batch(i - begin, lengths[index].tokens)) {
+        if (cutter.starts_micro_batch(i - begin, lengths[index].packed())) {
           ++starts;
           seen.consider(std::exchange(batch, none));
         }

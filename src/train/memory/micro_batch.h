@@ -15,11 +15,12 @@ struct MicroBatchShape {
   std::vector<int64_t> indices;             // of the dataset
   int64_t step = 0;                         // from 1
   int64_t in_step = 0;                      // micro-batches of the run's longest step; 0: unknown
-  bool packed = false;                      // train.max_tokens_per_step: no padding
+  bool packed = false;                      // no padding
   double reading = 0;  // limit in bytes of images being read by threads: data::ReadingBudget
   int64_t rows() const { return sum(&data::SampleLength::sides); }  // a pair has two
   int64_t longest() const;
   int64_t positions() const;  // including padding
+  int64_t attended() const;   // the same with the positions that both sides of a pair share
   int64_t images() const { return sum(&data::SampleLength::images); }
   int64_t supervised() const { return sum(&data::SampleLength::supervised); }
   template <class Number>

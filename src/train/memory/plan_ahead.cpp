@@ -52,6 +52,7 @@ RunSettings settings_on(at::Device device, at::ScalarType compute, const recipe:
   settings.storage = hf::base_storage(recipe.model.base_dtype.word());
   settings.base_dtype = hf::choose_base_dtype(dir, recipe.model.base_dtype.word(),
                                               settings.precision.compute, settings.device, nullptr);
+  settings.shares_prompts = learns_from_pairs(recipe);
   settings.rows = kManyRows;
   settle_accumulation(settings.recipe, kManyRows);
   const recipe::Recipe::Train& train = settings.recipe.train;
@@ -76,19 +77,21 @@ family::ImagePlan image_plan(const recipe::Recipe& asked, const family::ModelCon
 MicroBatchShape full_micro_batch(const recipe::Recipe& recipe, const family::ImagePlan& image,
                                  int64_t tokens) {
   const int64_t budget = recipe.train.max_tokens_per_step;
-  MicroBatchShape batch{.samples = {}, .indices = {}, .step = 1, .packed = budget > 0};
+  const bool pairs = learns_from_pairs(recipe);
+  MicroBatchShape batch{.samples = {}, .indices = {}, .step = 1, .packed = budget > 0 || pairs};
   data::SampleLength row{.tokens = static_cast<int32_t>(tokens),
                          .supervised = static_cast<int32_t>(tokens - image.positions()),
                          .images = 1,
                          .longest = static_cast<int32_t>(tokens)};
   row.add_image(image);
-  if (learns_from_pairs(recipe)) {
+  if (pairs) {
     data::SampleLength other = row;
     other.share_images();
+    other.shared = static_cast<int32_t>(image.positions()) - 1;
     row.add_side(other);
   }
   const int64_t rows =
-      budget > 0 ? std::max<int64_t>(1, budget / row.tokens) : recipe.train.batch_size;
+      budget > 0 ? std::max<int64_t>(1, budget / row.packed()) : recipe.train.batch_size;
   batch.samples.assign(static_cast<size_t>(rows), row);
   return batch;
 }

@@ -148,7 +148,7 @@ Probe find_probe(const RunInputs& inputs, const std::vector<lora::Trainable>& tr
                                 : 1.0,
               .recompute = recompute_every(inputs.recipe.train.activation_checkpointing),
               .offload_activations = offloads_activations(inputs.recipe, inputs.device),
-              .packed = inputs.recipe.train.max_tokens_per_step > 0};
+              .packed = batch_layout(inputs).packs()};
   search(inputs, !scopes.empty(), probe, seen);
   if (!probe.samples.empty()) return probe;
   if (seen.supervised == 0) fail_without_supervision(inputs, seen);

@@ -10,6 +10,7 @@
 #include "src/base/phase.h"
 #include "src/base/signals.h"
 #include "src/base/text.h"
+#include "src/data/shared_prompt.h"
 #include "src/infer/evaluate.h"
 #include "src/infer/generate.h"
 #include "src/infer/metrics.h"
@@ -44,12 +45,12 @@ class PassTimer {
 
 /// Positions of the probe's pass, with padding.
 double probe_positions(const Probe& probe) {
-  size_t longest = 0, total = 0;
-  for (const data::Sample& sample : probe.samples) {
+  if (probe.packed)
+    return static_cast<double>(data::packed_positions(probe.samples, probe.encode.share_prompts));
+  size_t longest = 0;
+  for (const data::Sample& sample : probe.samples)
     longest = std::max(longest, sample.input_ids.size());
-    total += sample.input_ids.size();
-  }
-  return static_cast<double>(probe.packed ? total : longest * probe.samples.size());
+  return static_cast<double>(longest * probe.samples.size());
 }
 
 /// A pass over the probe with gradients, and one without.
@@ -126,7 +127,7 @@ RowSizes row_sizes(const Run& run) {
   RowSizes rows;
   for (const data::SampleLength& length : measured) {
     if (length.tokens == 0) continue;  // a bad sample
-    rows.lengths.push_back(length.tokens);
+    rows.lengths.push_back(length.packed());
     rows.supervised += length.supervised;
   }
   rows.supervised /= std::max<double>(1, static_cast<double>(rows.lengths.size()));
@@ -169,8 +170,9 @@ Work planned_work(const Run& run) {
   const RowSizes rows = row_sizes(run);
   const auto ranks = static_cast<double>(run.inputs.ranks);
   const bool packed = train.max_tokens_per_step > 0;
-  const double mean = rows.mean(),
-               padded = packed ? mean : padded_mean(rows.lengths, train.batch_size);
+  const double mean = rows.mean(), padded = packed || run.inputs.shares_prompts
+                                                ? mean
+                                                : padded_mean(rows.lengths, train.batch_size);
   const int64_t per_step = packed
                                ? run.inputs.rows / std::max<int64_t>(1, run.inputs.steps_per_epoch)
                                : train.batch_size * train.grad_accum;

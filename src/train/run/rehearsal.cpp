@@ -8,6 +8,7 @@
 #include "src/base/errors.h"
 #include "src/base/text.h"
 #include "src/data/batch.h"
+#include "src/data/shared_prompt.h"
 #include "src/io/image.h"
 #include "src/train/memory/memory_plan.h"
 
@@ -37,19 +38,19 @@ struct Size {
   int64_t values = 0;                // of the images
   int64_t supervised = 0;
 };
-Size size_of(const std::vector<data::Sample>& samples, bool packed, int64_t fill_up) {
+Size size_of(const std::vector<data::Sample>& samples, const data::BatchLayout& layout) {
   Size size;
-  size_t longest = 0, total = 0;
+  size_t longest = 0;
   for (const data::Sample& sample : samples) {
     longest = std::max(longest, sample.input_ids.size());
-    total += sample.input_ids.size();
     size.images += sample.images.size();
     for (const data::PixelImage& image : sample.images) size.values += image.shape.values();
     size.supervised += sample.supervised();
   }
-  size.positions = packed ? total : longest * samples.size();
-  if (fill_up > 0)
-    size.positions = static_cast<size_t>(data::filled_tokens(static_cast<int64_t>(total), fill_up));
+  const int64_t total = data::packed_positions(samples, layout.encode.share_prompts);
+  size.positions = layout.packs() ? static_cast<size_t>(total) : longest * samples.size();
+  if (layout.fill_up > 0)
+    size.positions = static_cast<size_t>(data::filled_tokens(total, layout.fill_up));
   return size;
 }
 bool is_within(const Size& small, const Size& large) {
@@ -93,15 +94,16 @@ Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watc
   Rehearsal result{.step = worst.step, .ids = {}};
   std::vector<data::Sample> samples = load(*run.inputs.data.train, worst.indices);
   keep_part(samples, run.state.split);
-  const Size size = size_of(samples, layout.packed, layout.fill_up);
-  if (size.supervised == 0 ||
-      (proved && reading < static_cast<int64_t>(io::kLargeBlock) &&
-       is_within(size, size_of(run.probe.samples, run.probe.packed, /*fill_up=*/0))))
+  data::BatchLayout probed = layout;
+  probed.fill_up = 0;
+  const Size size = size_of(samples, layout);
+  if (size.supervised == 0 || (proved && reading < static_cast<int64_t>(io::kLargeBlock) &&
+                               is_within(size, size_of(run.probe.samples, probed))))
     return result;
   result.ran = true;
   result.rows = samples.size();
-  result.packed = layout.packed;
-  result.tokens = layout.packed ? size.positions : size.positions / samples.size();
+  result.packed = layout.packs();
+  result.tokens = layout.packs() ? size.positions : size.positions / samples.size();
   result.images = size.images;
   for (const data::Sample& sample : samples) result.ids.push_back(sample.id);
 

@@ -326,7 +326,7 @@ class Trainer {
       MicroBatchShape batch{.samples = {},
                             .indices = samples.indices[m],
                             .step = run_.state.step + 1,
-                            .packed = recipe_.train.max_tokens_per_step > 0};
+                            .packed = samples.layout->packs()};
       for (const data::Sample& sample : samples.micro[m])
         batch.samples.push_back(data::sample_length(sample));
       seen_.consider(std::move(batch));

@@ -190,8 +190,15 @@ TEST(NanHunt, ALossScaleThatOverflowsAtOnceIsNamedAtTheHead) {
   EXPECT_EQ(hunt.first()->pass.backward->op, "TokenLogprobsFunction");
 }
 
-TEST(NanHunt, ANanPixelOfOneImage) {
+class NanPixel : public ::testing::TestWithParam<bool> {};
+
+TEST_P(NanPixel, IsThatOfOneSample) {
   Patient patient("fp32");
+  if (GetParam()) {
+    data::BatchLayout layout = *patient.input.samples.layout;
+    layout.packed = true;
+    patient.input.micro[0] = data::make_batch(layout, patient.samples.micro[0]);
+  }
   patient.input.micro[0].pixels[2][1][3][3] = kNaN;
   const Hunt hunt = patient.hunt();
   ASSERT_EQ(hunt.given.size(), 1u);
@@ -202,6 +209,8 @@ TEST(NanHunt, ANanPixelOfOneImage) {
             "vision_tower.vision_model.embeddings.patch_embedding");
   EXPECT_EQ(hunt.first()->pass.forward->from, "the pixels");
 }
+
+INSTANTIATE_TEST_SUITE_P(Packed, NanPixel, ::testing::Bool());
 
 TEST(NanHunt, ALabelAndATokenOutsideTheVocabulary) {
   Patient patient("fp32");
