@@ -38,6 +38,11 @@ at::Tensor hinge_loss(const PairScores& pairs, const PairOptions& options) {
   return at::relu(1 - options.beta * ratio_difference(pairs));
 }
 
+at::Tensor apo_zero_loss(const PairScores& pairs, const PairOptions& options) {
+  return at::sigmoid(-options.beta * pairs.chosen_ratio()) +
+         at::sigmoid(options.beta * pairs.rejected_ratio());
+}
+
 at::Tensor simpo_loss(const PairScores& pairs, const PairOptions& options) {
   const at::Tensor difference = pairs.chosen_mean() - pairs.rejected_mean();
   return -at::log_sigmoid(options.beta * (difference - options.margin));

@@ -19,6 +19,9 @@ at::Tensor dpo_loss(const PairScores& pairs, const PairOptions& options);
 at::Tensor ipo_loss(const PairScores& pairs, const PairOptions& options);
 /// Zhao et al. 2023 (SLiC) on log ratios: max(0, 1 - beta d).
 at::Tensor hinge_loss(const PairScores& pairs, const PairOptions& options);
+/// D'Oosterlinck et al. 2024, equation 7: 1 - sigmoid(beta c) + sigmoid(beta r) of the log ratios c
+/// and r, so that each answer moves against the reference, and both cannot fall together.
+at::Tensor apo_zero_loss(const PairScores& pairs, const PairOptions& options);
 /// Meng et al. 2024, equation 6: -log sigmoid(beta (m - margin)), where m is the difference of the
 /// mean log-probabilities per token. No reference.
 at::Tensor simpo_loss(const PairScores& pairs, const PairOptions& options);

@@ -51,11 +51,10 @@ class OfPairs : public Objective {
 }  // namespace
 
 const std::vector<PairObjective>& pair_objectives() {
-  static const std::vector<PairObjective> all = {{"dpo", dpo_loss, true, 0.1},
-                                                 {"ipo", ipo_loss, true, 0.1},
-                                                 {"hinge", hinge_loss, true, 0.1},
-                                                 {"simpo", simpo_loss, false, 2},
-                                                 {"orpo", orpo_loss, false, 0.1}};
+  static const std::vector<PairObjective> all = {
+      {"dpo", dpo_loss, true, 0.1},     {"ipo", ipo_loss, true, 0.1},
+      {"hinge", hinge_loss, true, 0.1}, {"apo_zero", apo_zero_loss, true, 0.1},
+      {"simpo", simpo_loss, false, 2},  {"orpo", orpo_loss, false, 0.1}};
   return all;
 }
 

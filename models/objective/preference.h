@@ -17,7 +17,7 @@ struct PairObjective {
   bool uses_reference;
   double beta;  // its default
 };
-/// dpo, ipo, hinge, simpo, orpo.
+/// dpo, ipo, hinge, apo_zero, simpo, orpo.
 const std::vector<PairObjective>& pair_objectives();
 
 /// The mean over the pairs of the global batch of the loss, plus `sft_weight` times the chosen

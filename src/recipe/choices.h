@@ -34,7 +34,7 @@ enum class KeepBest {
   kRewardAccuracy
 };
 enum class Shard { kNone, kBase };
-enum class ObjectiveName { kSft, kDpo, kIpo, kHinge, kSimpo, kOrpo, kKto };
+enum class ObjectiveName { kSft, kDpo, kIpo, kHinge, kApoZero, kSimpo, kOrpo, kKto };
 
 /// An enum's words in the order of its values, and the name of the kind of word in errors.
 template <size_t N>
@@ -84,8 +84,8 @@ inline constexpr auto kWords<KeepBest> = word_table("metric", {"none", "eval_los
 template <>
 inline constexpr auto kWords<Shard> = word_table("sharding", {"none", "base"});
 template <>
-inline constexpr auto kWords<ObjectiveName> = word_table("objective", {"sft", "dpo", "ipo", "hinge",
-                                                                       "simpo", "orpo", "kto"});
+inline constexpr auto kWords<ObjectiveName> =
+    word_table("objective", {"sft", "dpo", "ipo", "hinge", "apo_zero", "simpo", "orpo", "kto"});
 
 /// A value of such a field. From text: kUsage unless it is one of the enum's words.
 template <class E>

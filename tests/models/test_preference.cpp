@@ -16,11 +16,10 @@ namespace {
 using Json = nlohmann::json;
 using PairLoss = at::Tensor (*)(const objective::PairScores&, const objective::PairOptions&);
 
-const std::map<std::string, PairLoss> kLosses = {{"dpo", objective::dpo_loss},
-                                                 {"ipo", objective::ipo_loss},
-                                                 {"hinge", objective::hinge_loss},
-                                                 {"simpo", objective::simpo_loss},
-                                                 {"orpo", objective::orpo_loss}};
+const std::map<std::string, PairLoss> kLosses = {
+    {"dpo", objective::dpo_loss},     {"ipo", objective::ipo_loss},
+    {"hinge", objective::hinge_loss}, {"apo_zero", objective::apo_zero_loss},
+    {"simpo", objective::simpo_loss}, {"orpo", objective::orpo_loss}};
 
 const Json& golden() {
   static const Json json =

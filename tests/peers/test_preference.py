@@ -22,6 +22,7 @@ OBJECTIVES = {
     "dpo": dict(beta=0.3, label_smoothing=0.1, sft_weight=0.2),
     "ipo": dict(beta=0.3),
     "hinge": dict(beta=0.3),
+    "apo_zero": dict(beta=0.3),
     "simpo": dict(beta=2.0, margin=0.5),
     "orpo": dict(beta=0.3),
 }
@@ -85,6 +86,9 @@ def losses(name, o, chosen, rejected, chosen_n, rejected_n, ref_chosen, ref_reje
         loss = (means - 1 / (2 * o["beta"])) ** 2
     elif name == "hinge":
         loss = torch.relu(1 - o["beta"] * d)
+    elif name == "apo_zero":
+        ratios = chosen - ref_chosen, rejected - ref_rejected
+        loss = 1 - torch.sigmoid(o["beta"] * ratios[0]) + torch.sigmoid(o["beta"] * ratios[1])
     elif name == "simpo":
         loss = -F.logsigmoid(o["beta"] * (mean_chosen - mean_rejected - o["margin"]))
     else:
@@ -108,7 +112,7 @@ def family_sums(peer, samples):
 
 def train(name, model, samples, case, answer_sums):
     """One record per step. answer_sums(samples): of a model."""
-    o, uses_reference = OBJECTIVES[name], name in ("dpo", "ipo", "hinge")
+    o, uses_reference = OBJECTIVES[name], name in ("dpo", "ipo", "hinge", "apo_zero")
     with torch.no_grad():
         references = [answer_sums(list(pair))[0] for pair in samples]
     samples = list(zip(samples, references))

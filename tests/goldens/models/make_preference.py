@@ -165,6 +165,7 @@ def main():
             "dpo": {"beta": 0.3, "of": [dpo("sigmoid", 0.3, *pair) for pair in pairs]},
             "ipo": {"beta": 0.3, "of": [dpo("ipo", 0.3, *pair) for pair in pairs]},
             "hinge": {"beta": 0.3, "of": [dpo("hinge", 0.3, *pair) for pair in pairs]},
+            "apo_zero": {"beta": 0.25, "of": [dpo("apo_zero", 0.25, *pair) for pair in pairs]},
             "simpo": {"beta": 2.0, "of": [simpo(2.0, 0.5, policy) for policy, _ in pairs]},
             "orpo": {"beta": 0.3, "of": [orpo(0.3, policy) for policy, _ in pairs]},
         },

@@ -203,6 +203,7 @@ TEST_F(Pairs, TheFirstLossIsKnownBeforeIt) {
            {"ipo", "first loss expected: 25.0000, of ipo at its reference"},
            {"ipo", "first loss expected: 1.0000, of ipo at its reference", 0, 0, 0.5},
            {"hinge", "first loss expected: 1.0000, of hinge at its reference"},
+           {"apo_zero", "first loss expected: 1.0000, of apo_zero at its reference"},
            {"orpo", "first loss expected: that of the model, as orpo has no reference"},
            {"sft", ""}}) {
     Recipe recipe = this->recipe("out", each.name);
