@@ -7,6 +7,7 @@
 #include "src/cli/recipe_args.h"
 #include "src/data/prepared_write.h"
 #include "src/io/files.h"
+#include "src/recipe/pair_words.h"
 #include "src/train/inputs/recipe_encoding.h"
 
 namespace lft::cli {
@@ -51,7 +52,7 @@ void write_indexes(const recipe::Recipe& recipe) {
                            *tokenizer, options, {.kept = {}, .lengths = true});
     dataset->measure(all_cores());
     dataset->keep_index(path + data::kIndexSuffix);
-    print_line("indexed " + std::to_string(dataset->size()) + " samples: " + path +
+    print_line("indexed " + recipe::samples_text(recipe, dataset->size()) + ": " + path +
                data::kIndexSuffix + ".*");
   }
 }
@@ -73,8 +74,8 @@ void prepare(const PrepareArgs& args) {
   const auto [tokenizer, options] = train::recipe_encoding(recipe);
   const std::unique_ptr<data::Dataset> dataset = train::open_train(recipe, *tokenizer, options);
   data::prepare_dataset(*dataset, options, args.out, data::kPreparedShardBytes, stop_if_requested);
-  print_line("prepared " + std::to_string(dataset->size()) +
-             " samples; train on them with data.train: " + args.out);
+  print_line("prepared " + recipe::samples_text(recipe, dataset->size()) +
+             "; train on them with data.train: " + args.out);
 }
 
 }  // namespace

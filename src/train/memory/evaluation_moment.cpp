@@ -7,6 +7,16 @@
 #include "src/infer/evaluate.h"
 
 namespace lft::train {
+namespace {
+
+Moment frozen_pass(const RunSettings& settings, const PassShape& shape) {
+  RunSettings frozen = settings;
+  frozen.recipe.lora.targets.clear();
+  frozen.recipe.full.clear();
+  return worst_moment(memory_units(frozen, shape), pixel_bytes(shape), 1, 0);
+}
+
+}  // namespace
 
 Moment evaluation_moment(const RunSettings& settings, double gradients) {
   const data::SampleLength& row = settings.evaluated;
@@ -17,9 +27,6 @@ Moment evaluation_moment(const RunSettings& settings, double gradients) {
   int64_t answer = 0;
   if (metric == infer::Metric::kExact) answer = infer::exact_answer_tokens(row.supervised);
   if (metric && metric != infer::Metric::kExact) answer = infer::GenerateOptions().max_new_tokens;
-  RunSettings frozen = settings;
-  frozen.recipe.lora.targets.clear();
-  frozen.recipe.full.clear();
   const bool packed = settings.shares_prompts;
   const PassShape shape{.samples = rows * row.sides,
                         .rows = packed ? 1 : rows * row.sides,
@@ -30,7 +37,7 @@ Moment evaluation_moment(const RunSettings& settings, double gradients) {
                         .values = rows * row.values,
                         .tower = rows * row.tower,
                         .placed = rows * row.placed};
-  Moment moment = worst_moment(memory_units(frozen, shape), pixel_bytes(shape), 1, 0);
+  Moment moment = frozen_pass(settings, shape);
   moment.name = "evaluation, " + moment.name;
   moment.gradients = gradients;
   // Its loader reads ahead too.
@@ -43,6 +50,13 @@ Moment evaluation_moment(const RunSettings& settings, double gradients) {
       static_cast<double>(2 * text.layers * text.kv_heads * text.head_dim * positions) *
       pass_types(settings).compute;
   moment.temporaries += 4.0 * 2 * static_cast<double>(rows * text.vocab);  // logits
+  return moment;
+}
+
+Moment kl_moment(const RunSettings& settings, const PassShape& shape, double trained) {
+  Moment moment = frozen_pass(settings, shape);
+  moment.name = "KL divergence, " + moment.name;
+  moment.temporaries += trained;
   return moment;
 }
 

@@ -6,6 +6,7 @@
 #include "models/llama/attention_mask.h"
 #include "src/base/sum_tree.h"
 #include "src/data/batch.h"
+#include "src/train/inputs/run_objective.h"
 #include "src/train/machine/cpu_allocator.h"
 #include "src/train/memory/evaluation_moment.h"
 #include "src/train/memory/memory_units.h"
@@ -170,6 +171,8 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
   const PassTypes types = pass_types(settings);
   Moment moment = pass_moment(settings, shape, size.update);
   keep_larger(moment, evaluation_moment(settings, moment.gradients));
+  const bool kl = make_objective(settings.recipe)->uses_kl();
+  if (kl) keep_larger(moment, kl_moment(settings, shape, 4 * size.trained));
   MemoryPlan plan{.parts = {}, .moment = moment.name, .spare = moment.spare};
   const auto add = [&](const std::string& name, double bytes) {
     if (bytes > 0) plan.parts.push_back({name, bytes});
@@ -185,6 +188,7 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
   add("trainables", 4 * size.trained);
   add("copies of A and B for products", size.shadows);
   add("A and B as they began", types.gpu ? 0 : size.starts);
+  add("initial values of the reference", kl ? 4 * size.trained : 0);
   add("gradients", moment.gradients);
   add("sums of gradients that wait",
       waiting_sums(settings, worst, 4 * size.trained) * 4 * size.trained);

@@ -196,6 +196,12 @@ Work planned_work(const Run& run) {
             ? Answers{.positions = held_out * prompt, .tokens = held_out / batch * trained}
             : Answers{.alone = counts.shown, .tokens = counts.shown * trained};
   }
+  if (run.objective->uses_reference()) {
+    const double passes = run.objective->uses_kl() ? 2 : 1;  // also of the next row's answer
+    for (const data::Dataset* rows : {run.inputs.data.train.get(), run.inputs.data.eval.get()})
+      if (rows != nullptr && rows->references().empty())
+        work.reference_positions += passes * static_cast<double>(rows->size()) / ranks * mean;
+  }
   work.around = {.alone = counts.shown,
                  .positions = counts.at_end * prompt,
                  .tokens = counts.shown * untrained + counts.at_end / counts.batch * trained};
@@ -211,7 +217,8 @@ Estimate estimate_time(const Speed& speed, const Work& work) {
           .evaluations_s = static_cast<double>(work.evaluations) *
                            ((work.eval_positions + work.image_positions) * speed.forward +
                             time_of(work.in_evaluation)),
-          .answers_s = time_of(work.around)};
+          .answers_s = time_of(work.around),
+          .reference_s = work.reference_positions * speed.forward};
 }
 
 std::string about(double seconds) {
@@ -232,6 +239,8 @@ std::string describe_estimate(const Estimate& estimate, const Work& work) {
                     counted(work.evaluations, "evaluation"));
   if (estimate.answers_s >= 1)
     parts.push_back(about(estimate.answers_s) + " in the answers before and after");
+  if (estimate.reference_s >= 1)
+    parts.push_back(about(estimate.reference_s) + " in the reference before step 1");
   return "time       about " + about(estimate.total()) + " for " + counted(work.steps, "step") +
          " (estimated)" + (parts.empty() ? "" : ", of which " + join(parts, " and "));
 }

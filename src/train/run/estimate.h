@@ -31,6 +31,7 @@ struct Work {
   int64_t steps = 0, evaluations = 0;
   double step_positions = 0, eval_positions = 0;  // in one, with padding
   double image_positions = 0;                     // of the image check of one evaluation
+  double reference_positions = 0;                 // of the objective's reference, if not known yet
   Answers in_evaluation = {}, around = {};        // around: before and after training
 };
 /// Of rows with the lengths of data.train, or of the probe if they are not measured.
@@ -40,8 +41,8 @@ Work planned_work(const Run& run);
 double padded_mean(std::vector<int64_t> lengths, int64_t batch);
 
 struct Estimate {
-  double steps_s = 0, evaluations_s = 0, answers_s = 0;
-  double total() const { return steps_s + evaluations_s + answers_s; }
+  double steps_s = 0, evaluations_s = 0, answers_s = 0, reference_s = 0;
+  double total() const { return steps_s + evaluations_s + answers_s + reference_s; }
 };
 Estimate estimate_time(const Speed& speed, const Work& work);
 
