@@ -48,7 +48,7 @@ struct LlamaConfig {
                                  // the output of attention
   std::vector<bool> recurrent = {};  // layers with a gated delta rule instead of attention; empty:
                                      // none
-  DeltaConfig delta;
+  DeltaConfig delta = {};
   int64_t rotary_dim() const {
     return static_cast<int64_t>(static_cast<double>(head_dim) * rotary_share);
   }

@@ -11,6 +11,7 @@
 #include "models/llama/config.h"
 #include "models/llama/kv_cache.h"
 #include "models/ops/attention/attention.h"
+#include "models/ops/elementwise/rms_norm.h"
 
 namespace lft::llama {
 

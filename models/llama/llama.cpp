@@ -259,7 +259,8 @@ at::Tensor LlamaLayerImpl::forward(const at::Tensor& x_btd, const LlamaPass& pas
   at::Tensor mixed = linear_attn
                          ? call("linear_attn", linear_attn, first, pass.recurrent, layer, rows_k)
                          : call("self_attn", self_attn, first, pass, layer, rows_k);
-  expect_dims_like(mixed, "the output of self_attn", stream, d);
+  expect_dims_like(mixed, linear_attn ? "the output of linear_attn" : "the output of self_attn",
+                   stream, d);
   const bool branches = !pre_feedforward_layernorm.is_empty();
   if (branches) mixed = call("post_attention_layernorm", post_attention_layernorm, mixed);
   const ops::Normed second =

@@ -77,6 +77,9 @@ const InteropRow kInterop[] = {
      .sglang = true,
      .why_no_gguf = qwen_vl_without_gguf,
      .gguf = qwen_vl_gguf},
+    {.model_type = "qwen3_5",
+     .transformers_class = "Qwen3_5ForConditionalGeneration",
+     .oldest_transformers = "5.2"},
 };
 
 const InteropRow& row_of(const family::ModelConfig& config) {
