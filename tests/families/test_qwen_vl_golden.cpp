@@ -62,6 +62,7 @@ TEST_P(QwenVlGolden, LogprobsAndLogitsAreTransformers) {
 /// only the prompt, so that any other answer can follow.
 TEST_P(QwenVlGolden, OnePassScoresRowsAndBeginsTheirAnswers) {
   const at::NoGradGuard no_grad;
+  if (!model_->is_causal()) GTEST_SKIP() << "the states of a recurrent layer cannot be shortened";
   std::vector<int64_t> prompts;
   for (int64_t row = 0; row < 3; ++row)
     prompts.push_back(batch_.lengths_b[row].item<int64_t>() - 1 - row);

@@ -219,9 +219,17 @@ def check_steps(run, want):
             assert line[key] == pytest.approx(value, rel=RELATIVE, abs=1e-4), (line["step"], key)
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_twenty_steps_of_qwen(name, family_dir, family_adapter, images, tmp_path):  # noqa: F811
-    family = "qwen25_gqa"
+@pytest.mark.parametrize(
+    "name, family", [*((name, "qwen25_gqa") for name in OBJECTIVES), ("dpo", "qwen35_gqa")]
+)
+def test_twenty_steps_of_qwen(
+    name,
+    family,
+    family_dir,  # noqa: F811
+    family_adapter,  # noqa: F811
+    images,
+    tmp_path,
+):
     rows, sides = pairs()
     start = family_adapter(family)
     path = test_families.make_recipe(

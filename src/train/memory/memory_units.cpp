@@ -150,6 +150,8 @@ struct Stack {
   double tokens = 0, kept = 0;  // kept: tokens after the last block's attention
   double stream = 4;            // bytes per element of the residual stream
   bool joined = false;          // attention outputs of several sequences are concatenated by a copy
+  bool gates = false;           // attention is multiplied by a gate
+  const llama::DeltaConfig* delta = nullptr;  // of a gated delta rule instead of attention
 };
 
 /// Whether attention over all sequences of a pass is one kernel.
@@ -175,6 +177,17 @@ struct Block {
   double tokens = 0, kept = 0;
 };
 
+/// The width of each layer that reads the input of attention or of a gated delta rule.
+std::vector<double> widths_of(const Stack& s) {
+  if (s.delta != nullptr) {
+    const auto heads = static_cast<double>(s.delta->value_heads);
+    return {static_cast<double>(s.delta->channels()), static_cast<double>(s.delta->values()), heads,
+            heads};
+  }
+  const size_t layers = s.tower.qkv.size();
+  return std::vector<double>(layers, 3 / static_cast<double>(layers) * s.attention);
+}
+
 Block make_block(const Stack& s, int64_t index) {
   const std::string name = s.tower.layers + std::to_string(index) + ".";
   Block block{.qkv = {},
@@ -183,9 +196,9 @@ Block make_block(const Stack& s, int64_t index) {
               .out = {name + s.tower.mlp_out, s.inner, s.width},
               .tokens = s.tokens,
               .kept = index + 1 == s.tower.count ? s.kept : s.tokens};
-  const double share = 3 / static_cast<double>(s.tower.qkv.size());
-  for (const std::string& layer : s.tower.qkv)
-    block.qkv.push_back({name + layer, s.width, share * s.attention});
+  const std::vector<double> widths = widths_of(s);
+  for (size_t i = 0; i < widths.size(); ++i)
+    block.qkv.push_back({name + s.tower.qkv[i], s.width, widths[i]});
   for (const std::string& layer : s.tower.mlp_in)
     block.in.push_back({name + layer, s.width, s.inner});
   return block;
@@ -210,6 +223,16 @@ double branch_keeps(const Counting& c, const Stack& s, const Block& b, bool grap
   return graph && s.tower.branch_norms ? result + 4 * b.kept : 0;
 }
 
+/// Memory kept by a gated delta rule with its convolution and norm, from the outputs of the first
+/// layers to the input of the last.
+double delta_keeps(const Counting& c, const Stack& s, const Block& b) {
+  const double compute = c.types.compute, heads = static_cast<double>(s.delta->value_heads),
+               channels = static_cast<double>(s.delta->channels()),
+               values = static_cast<double>(s.delta->values());
+  return b.tokens * (2 * channels * compute + heads * (8 + compute)) +
+         b.kept * 3 * values * compute;
+}
+
 /// Memory kept by half of a block. `graph`: whether the input needs a gradient; returns the same
 /// for the output.
 double attention_keeps(const Counting& c, const Stack& s, const Block& b, bool& graph) {
@@ -223,13 +246,19 @@ double attention_keeps(const Counting& c, const Stack& s, const Block& b, bool& 
   }
   saved += norm_keeps(c, s, b.tokens, users, graph);
   graph |= users > 0;
+  if (s.delta != nullptr) {
+    if (graph) saved += delta_keeps(c, s, b);
+    graph |= c.trains.keeps_input(b.o.name);
+    return saved + adapter_keeps(c, b.o, b.kept);
+  }
   if (graph) saved += b.tokens * (4 * s.attention * wide + 4 * s.attention / s.head);
   if (graph && s.tower.head_norms)  // q and k before their norms
     saved += b.tokens * (s.heads + s.kv_heads) * (s.head * t.compute + 4);
   if (t.widens && graph) saved += b.tokens * s.attention * t.compute;
   const bool keeps_o = c.trains.keeps_input(b.o.name);
-  if (keeps_o && (!graph || b.kept < b.tokens || s.joined))
+  if (keeps_o && (!graph || b.kept < b.tokens || s.joined || s.gates))
     saved += b.kept * s.attention * t.compute;
+  if (graph && s.gates) saved += b.kept * s.attention * t.compute;  // the gate
   graph |= keeps_o;
   return saved + adapter_keeps(c, b.o, b.kept) + branch_keeps(c, s, b, graph);
 }
@@ -286,11 +315,13 @@ MemoryUnit block_unit(const Counting& c, const Stack& s, int64_t index, bool rea
   return unit;
 }
 
-/// Returns whether the blocks' output needs a gradient; `reached`: the input does.
-bool add_blocks(const Counting& c, const Stack& stack, std::vector<MemoryUnit>& units,
-                bool reached) {
+/// Returns whether the blocks' output needs a gradient; `reached`: the input does. `recurrent`: the
+/// decoder's blocks without attention.
+bool add_blocks(const Counting& c, const Stack& stack, std::vector<MemoryUnit>& units, bool reached,
+                const Stack* recurrent = nullptr) {
   for (int64_t i = 0; i < stack.tower.count; ++i) {
-    units.push_back(block_unit(c, stack, i, reached));
+    const bool is_recurrent = recurrent != nullptr && c.config.text.recurrent_at(i);
+    units.push_back(block_unit(c, is_recurrent ? *recurrent : stack, i, reached));
     reached |= units.back().gradients > 0;
   }
   return reached;
@@ -357,12 +388,22 @@ bool add_decoder(const Counting& c, std::vector<MemoryUnit>& units, bool reached
     units.back().saved = units.back().early = masks;
     units.back().forward = masks;
   }
-  Stack stack = make_stack(c.trains.layout.decoder, "decoder layer ", "decoder layers");
-  stack.tokens = static_cast<double>(c.shape.rows * c.shape.longest);
-  stack.kept = static_cast<double>(c.shape.supervised);
-  stack.joined = c.shape.samples > c.shape.rows && !fused_sequences(c.types);
-  stack.stream = c.types.stream;
-  return add_blocks(c, stack, units, reached || c.trains.whole(family::kDecoder));
+  const auto stack_of = [&](const family::Tower& tower) {
+    Stack stack = make_stack(tower, "decoder layer ", "decoder layers");
+    stack.tower.count = c.config.text.layers;
+    stack.tokens = static_cast<double>(c.shape.rows * c.shape.longest);
+    stack.kept = static_cast<double>(c.shape.supervised);
+    stack.joined = c.shape.samples > c.shape.rows && !fused_sequences(c.types);
+    stack.stream = c.types.stream;
+    return stack;
+  };
+  Stack attention = stack_of(c.trains.layout.decoder);
+  attention.gates = c.config.text.gated_attention;
+  reached = reached || c.trains.whole(family::kDecoder);
+  if (c.trains.layout.recurrent.count == 0) return add_blocks(c, attention, units, reached);
+  Stack recurrent = stack_of(c.trains.layout.recurrent);
+  recurrent.delta = &c.config.text.delta;
+  return add_blocks(c, attention, units, reached, &recurrent);
 }
 
 /// Final norm and LM head, in chunks of rows unless the head has an adapter.

@@ -88,7 +88,7 @@ TowerJudged judge(const TowerNames& names, const StatsByName& stats) {
   std::vector<std::string> modules = names.into;
   modules.insert(modules.end(), names.out_of.begin(), names.out_of.end());
   int64_t varying = 0;
-  for (int64_t layer = 0; layer < names.count; ++layer) {
+  for (const int64_t layer : names.numbers) {
     for (const std::string& module : modules) {
       const std::string name = names.weight(layer, module);
       const TensorStats& one = stats.at(name);
@@ -174,7 +174,10 @@ void beside_towers(const std::vector<TowerJudged>& towers, const family::Project
     all_trained = all_trained && trained;
     for (const std::string& table : tower.names.tables) {
       // Positions are few, and change little in training.
-      if (trained && !table.ends_with("position_embedding.weight") && looks_random(stats.at(table)))
+      const bool named =
+          std::ranges::any_of(found, [&](const auto& one) { return one.name == table; });
+      if (trained && !named && !table.ends_with("position_embedding.weight") &&
+          looks_random(stats.at(table)))
         found.push_back(
             random_suspicion(1500, table, evenness_text(stats.at(table)), trained_text(tower)));
     }
