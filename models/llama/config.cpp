@@ -113,6 +113,9 @@ void parse_mrope(const ConfigFields& rope, LlamaConfig* c) {
 
 void parse_scaling(const ConfigFields& rope, const ConfigFields& text, const LlamaConfig& c,
                    double theta, RopeScaling* to) {
+  double share = c.rotary_share;
+  rope.number("partial_rotary_factor", 0, 1, &share);
+  if (share != c.rotary_share) rope.fail("partial_rotary_factor", Json(share).dump(), "1");
   parse_rope_scaling({.rope = rope,
                       .text = text,
                       .head_dim = c.rotary_dim(),
