@@ -218,7 +218,7 @@ LFT_INLINE void add_scaled(const W* scale, const Matrix<W>& x, const Matrix<W>& 
   for (int64_t r = 0; r < x.rows; ++r) {
     const W* from = x.data + r * x.stride;
     W* to = y.data + r * y.stride;
-    const W by = scale[r];
+    const W by = scale != nullptr ? scale[r] : W(1);
 #pragma omp simd
     for (int64_t c = 0; c < x.cols; ++c) to[c] += by * from[c];
   }

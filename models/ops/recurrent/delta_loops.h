@@ -75,7 +75,7 @@ void chunk_scores_backward(const ChunkScoreGradients<double>& of);
 /// y[i] = scale[i] x[i], of rows of the same width; y may be x. Null: 1.
 void scale_rows(const float* scale, const Matrix<float>& x, const Matrix<float>& y);
 void scale_rows(const double* scale, const Matrix<double>& x, const Matrix<double>& y);
-/// y[i] += scale[i] x[i].
+/// y[i] += scale[i] x[i]. Null: 1.
 void add_scaled_rows(const float* scale, const Matrix<float>& x, const Matrix<float>& y);
 void add_scaled_rows(const double* scale, const Matrix<double>& x, const Matrix<double>& y);
 /// y[i] = v[i] - scale[i] y[i].
