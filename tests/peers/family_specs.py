@@ -195,6 +195,9 @@ SPECS = {
             linear_num_value_heads=6,
             linear_key_head_dim=12,
             linear_value_head_dim=20,
+            # With less the norm of the first positions, which have seen one key, is badly
+            # conditioned.
+            rms_norm_eps=1e-3,
         ),
         vision=dict(
             depth=3,
