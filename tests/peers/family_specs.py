@@ -254,6 +254,7 @@ SPECS = {
             linear_key_head_dim=16,
             linear_value_head_dim=16,
             layer_types=["linear_attention"] * 3 + ["full_attention"],
+            rms_norm_eps=1e-3,
         ),
         vision=dict(
             depth=2,
