@@ -27,7 +27,10 @@ PLANTED = {
     "qwen2_gqa": ("visual.blocks.1.mlp.fc1", "vision_tower.blocks.1.mlp.fc1"),
     "qwen25_gqa": ("visual.blocks.1.mlp.gate_proj", "vision_tower.blocks.1.mlp.gate_proj"),
     "qwen3_gqa": ("visual.blocks.1.attn.qkv", "vision_tower.blocks.1.attn.qkv"),
-    "qwen35_gqa": ("layers.1.linear_attn.in_proj_qkv", "layers.1.linear_attn.in_proj_qkv"),
+    "qwen35_gqa": (
+        "layers.1.linear_attn.in_proj_qkv",
+        "language_model.model.layers.1.linear_attn.in_proj_qkv",
+    ),
     "smol_tied": (
         "vision_model.encoder.layers.1.self_attn.v_proj",
         "vision_tower.encoder.layers.1.self_attn.v_proj",
