@@ -159,9 +159,8 @@ class QwenVlCase : public ::testing::TestWithParam<const char*> {
 inline std::string case_name(const ::testing::TestParamInfo<const char*>& info) {
   return info.param;
 }
-constexpr const char* kCases[] = {"qwen2_vl",   "qwen2_vl_flat_tied",
-                                  "qwen2_5_vl", "qwen2_5_vl_flat_tied",
-                                  "qwen3_vl",   "qwen3_vl_bias_tied",
-                                  "qwen3_5",    "qwen3_5_old_tied"};
+constexpr const char* kCases[] = {
+    "qwen2_vl", "qwen2_vl_flat_tied", "qwen2_5_vl", "qwen2_5_vl_flat_tied",
+    "qwen3_vl", "qwen3_vl_bias_tied", "qwen3_5",    "qwen3_5_old_tied"};
 
 }  // namespace lft::test::qwen_vl_test
