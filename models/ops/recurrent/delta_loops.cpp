@@ -192,7 +192,7 @@ LFT_INLINE void all_score_gradients(const ChunkScoreGradients<W>& of) {
       const W scaled = below * decay[j], both = below * n[j] + on * p[j];
       dkk[j] -= beta * scaled;
       dqk[j] += on * decay[j];
-      strength += scaled * kk[j];
+      strength += j < i ? scaled * kk[j] : W(0);  // kk is undefined above the diagonal
       sum += both;
       columns[j] += both;
     }
@@ -207,7 +207,7 @@ LFT_INLINE void scaled(const W* scale, const Matrix<W>& x, const Matrix<W>& y) {
   for (int64_t r = 0; r < x.rows; ++r) {
     const W* from = x.data + r * x.stride;
     W* to = y.data + r * y.stride;
-    const W by = scale == nullptr ? W(1) : scale[r];
+    const W by = scale[r];
 #pragma omp simd
     for (int64_t c = 0; c < x.cols; ++c) to[c] = by * from[c];
   }
@@ -218,7 +218,7 @@ LFT_INLINE void add_scaled(const W* scale, const Matrix<W>& x, const Matrix<W>& 
   for (int64_t r = 0; r < x.rows; ++r) {
     const W* from = x.data + r * x.stride;
     W* to = y.data + r * y.stride;
-    const W by = scale != nullptr ? scale[r] : W(1);
+    const W by = scale == nullptr ? W(1) : scale[r];
 #pragma omp simd
     for (int64_t c = 0; c < x.cols; ++c) to[c] += by * from[c];
   }

@@ -55,7 +55,7 @@ template <class W>
 struct ChunkScores {
   int64_t count;
   const W *sums, *beta;  // sums: of g, from the chunk's start to each token
-  const W *kk, *qk;      // k k^T, q k^T
+  const W *kk, *qk;      // k k^T, q k^T; anything above the diagonal
   W *decay, *n, *p;      // decay[i, j] = exp(sums[i] - sums[j]), n = -beta[i] decay kk below the
                          // diagonal, p = decay qk
 };
@@ -72,10 +72,10 @@ struct ChunkScoreGradients {
 void chunk_scores_backward(const ChunkScoreGradients<float>& of);
 void chunk_scores_backward(const ChunkScoreGradients<double>& of);
 
-/// y[i] = scale[i] x[i], of rows of the same width; y may be x. Null: 1.
+/// y[i] = scale[i] x[i], of rows of the same width; y may be x.
 void scale_rows(const float* scale, const Matrix<float>& x, const Matrix<float>& y);
 void scale_rows(const double* scale, const Matrix<double>& x, const Matrix<double>& y);
-/// y[i] += scale[i] x[i]. Null: 1.
+/// y[i] += scale[i] x[i]; no scale: 1.
 void add_scaled_rows(const float* scale, const Matrix<float>& x, const Matrix<float>& y);
 void add_scaled_rows(const double* scale, const Matrix<double>& x, const Matrix<double>& y);
 /// y[i] = v[i] - scale[i] y[i].
