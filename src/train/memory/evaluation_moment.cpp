@@ -5,6 +5,7 @@
 
 #include "models/llama/kv_cache.h"
 #include "src/infer/evaluate.h"
+#include "src/train/memory/memory_delta.h"
 
 namespace lft::train {
 
@@ -44,12 +45,8 @@ Moment evaluation_moment(const RunSettings& settings, double gradients) {
       static_cast<double>(2 * (text.layers - recurrent) * text.kv_heads * text.head_dim *
                           positions) *
       compute;
-  const llama::DeltaConfig& delta = text.delta;
   if (recurrent > 0)
-    moment.activations["states of answers"] =
-        static_cast<double>(rows * recurrent) *
-        (4.0 * static_cast<double>(delta.values() * delta.key_dim) +
-         compute * static_cast<double>(delta.channels() * (delta.kernel - 1)));
+    moment.activations["states of answers"] = delta_states(text.delta, rows, recurrent, compute);
   moment.temporaries += 4.0 * 2 * static_cast<double>(rows * text.vocab);  // logits
   return moment;
 }

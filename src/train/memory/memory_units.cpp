@@ -13,6 +13,7 @@
 #include "models/ops/weight/fp8.h"
 #include "src/train/inputs/init_adapter.h"
 #include "src/train/inputs/model_shapes.h"
+#include "src/train/memory/memory_delta.h"
 #include "src/train/optim/rules.h"
 
 namespace lft::train {
@@ -223,16 +224,6 @@ double branch_keeps(const Counting& c, const Stack& s, const Block& b, bool grap
   return graph && s.tower.branch_norms ? result + 4 * b.kept : 0;
 }
 
-/// Memory kept by a gated delta rule with its convolution and norm, from the outputs of the first
-/// layers to the input of the last.
-double delta_keeps(const Counting& c, const Stack& s, const Block& b) {
-  const double compute = c.types.compute, heads = static_cast<double>(s.delta->value_heads),
-               channels = static_cast<double>(s.delta->channels()),
-               values = static_cast<double>(s.delta->values());
-  return b.tokens * (2 * channels * compute + heads * (8 + compute)) +
-         b.kept * 3 * values * compute;
-}
-
 /// Memory kept by half of a block. `graph`: whether the input needs a gradient; returns the same
 /// for the output.
 double attention_keeps(const Counting& c, const Stack& s, const Block& b, bool& graph) {
@@ -247,7 +238,7 @@ double attention_keeps(const Counting& c, const Stack& s, const Block& b, bool& 
   saved += norm_keeps(c, s, b.tokens, users, graph);
   graph |= users > 0;
   if (s.delta != nullptr) {
-    if (graph) saved += delta_keeps(c, s, b);
+    if (graph) saved += delta_keeps(*s.delta, b.tokens, b.kept, t.compute);
     graph |= c.trains.keeps_input(b.o.name);
     return saved + adapter_keeps(c, b.o, b.kept);
   }
@@ -279,6 +270,12 @@ double mlp_keeps(const Counting& c, const Stack& s, const Block& b, bool& graph)
   return saved + branch_keeps(c, s, b, graph);
 }
 
+/// Elements per token of the temporaries of attention, or of a gated delta rule.
+double mixing_width(const Stack& s) {
+  if (s.delta != nullptr) return delta_width(*s.delta);
+  return (s.gates ? 7 : 4) * s.attention;
+}
+
 /// `reached`: the block's input needs a gradient.
 MemoryUnit block_unit(const Counting& c, const Stack& s, int64_t index, bool reached) {
   const PassTypes& t = c.types;
@@ -295,11 +292,12 @@ MemoryUnit block_unit(const Counting& c, const Stack& s, int64_t index, bool rea
     const double gradient = b.kept * d * (s.stream + (s.stream == compute ? 0 : compute));
     unit.backward = gradient + std::max(inners * inner, inner + dropped) + copy;
     unit.second =
-        b.tokens * (d * (s.stream + t.norm) + 4 * s.attention * wide) + weight_copy(c, b.qkv[0]);
+        b.tokens * (d * (s.stream + t.norm) + mixing_width(s) * wide) + weight_copy(c, b.qkv[0]);
+    if (s.delta != nullptr && t.gpu) unit.second += delta_workspace(*s.delta, b.tokens);
   }
   const bool fp8 = c.in_fp8(b.in[0].name);
   if (t.widens || fp8) unit.backward += b.kept * (d + s.inner) * (fp8 && c.fp8_products ? 1 : 4);
-  unit.forward = std::max(b.tokens * (d * (s.stream + t.norm) + 3 * s.attention * wide),
+  unit.forward = std::max(b.tokens * (d * (s.stream + t.norm) + 0.75 * mixing_width(s) * wide),
                           b.kept * d * (s.stream + t.norm) + inners * inner) +
                  copy;
   if (c.trains.whole(b.in[0].name))
@@ -308,7 +306,7 @@ MemoryUnit block_unit(const Counting& c, const Stack& s, int64_t index, bool rea
   unit.recomputed = c.every > 0 && index % c.every == 0 && graph;
   if (unit.recomputed || !graph) {  // nothing is kept; norms and sums stay to the end
     unit.forward =
-        std::max(b.tokens * (d * (s.stream + t.norm) + 4 * s.attention * wide),
+        std::max(b.tokens * (d * (s.stream + t.norm) + mixing_width(s) * wide),
                  b.kept * (d * (3 * s.stream + 2 * t.norm) + inners * s.inner * compute)) +
         copy + (graph ? 0 : unit.input);
   }
