@@ -197,7 +197,7 @@ SPECS = {
             linear_value_head_dim=20,
             # With less the norm of the first positions, which have seen one key, is badly
             # conditioned.
-            rms_norm_eps=1e-3,
+            rms_norm_eps=1e-2,
         ),
         vision=dict(
             depth=3,
@@ -254,7 +254,7 @@ SPECS = {
             linear_key_head_dim=16,
             linear_value_head_dim=16,
             layer_types=["linear_attention"] * 3 + ["full_attention"],
-            rms_norm_eps=1e-3,
+            rms_norm_eps=1e-2,
         ),
         vision=dict(
             depth=2,

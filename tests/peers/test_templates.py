@@ -199,7 +199,7 @@ class Reference:
         messages = in_parts(talk["messages"])
         try:
             shown, spans = self.render(talk, marked_messages(messages))
-        except jinja2.TemplateError:
+        except (jinja2.TemplateError, TypeError):
             return None
         for number, item in enumerate(messages):  # an omitted answer is refused
             if item["role"] == "assistant" and mark(0, number) not in shown:
