@@ -6,6 +6,7 @@
 #include "kernels/gated_delta/sequences.cuh"
 
 namespace lft::delta_kernel {
+namespace {
 
 constexpr int kLocalThreads = 256;
 constexpr int kAcross = 16;  // threads of a row
@@ -14,8 +15,8 @@ constexpr int kDepth = 16;   // of a step of a product
 
 using Result = float[kPer][kPer];
 
-__device__ inline int row_of(int i) { return int(threadIdx.x) / kAcross * kPer + i; }
-__device__ inline int column_of(int i) { return int(threadIdx.x) % kAcross + i * kAcross; }
+__device__ int row_of(int i) { return int(threadIdx.x) / kAcross * kPer + i; }
+__device__ int column_of(int i) { return int(threadIdx.x) % kAcross + i * kAcross; }
 
 /// A step of both operands, in shared memory: one array for all products.
 struct Operands {
@@ -48,7 +49,7 @@ __device__ void add_product(Operands& operands, Result& result, int64_t depth, c
 }
 
 /// to[row] += sign * the sum over a row of `value`, in a fixed order.
-__device__ inline void add_row_sums(const Result& value, float sign, float* to) {
+__device__ void add_row_sums(const Result& value, float sign, float* to) {
 #pragma unroll
   for (int r = 0; r < kPer; ++r) {
     float sum = 0;
@@ -377,4 +378,5 @@ __global__ void __launch_bounds__(kLengthThreads)
     dx[row * d + i] = T(inverse * scale * (dunit[row * d + i] - float(from[i]) * along));
 }
 
+}  // namespace
 }  // namespace lft::delta_kernel

@@ -3,8 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <memory>
-#include <optional>
+#include <algorithm>
 #include <vector>
 
 #include "models/base/dims.h"
@@ -150,8 +149,7 @@ at::Tensor taps_first(const at::Tensor& weight_cw) {
 
 struct ConvFunction : torch::autograd::Function<ConvFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& before,
-                            const std::shared_ptr<const PackedSequences>& sequences) {
+                            const at::Tensor& before, const PackedSequences* sequences) {
     ctx->save_for_backward({x, weight, before});
     ctx->saved_data["starts"] = sequences->starts;
     return conv_values({x, taps_first(weight), before, *sequences});
@@ -182,10 +180,9 @@ ConvResult causal_conv_silu(const at::Tensor& x_tc, const at::Tensor& weight_cw,
   const at::Tensor before = inputs_before(x_tc, first_scw1, count, taps);
   const bool loops =
       x_tc.device().is_cpu() && has_loop_type(x_tc.scalar_type()) && taps <= loops::kMostTaps;
-  const at::Tensor out =
-      loops ? ConvFunction::apply(x_tc.contiguous(), weight_cw, before,
-                                  std::make_shared<const PackedSequences>(sequences))
-            : composed_conv(x_tc, weight_cw, before, sequences);
+  const at::Tensor out = loops
+                             ? ConvFunction::apply(x_tc.contiguous(), weight_cw, before, &sequences)
+                             : composed_conv(x_tc, weight_cw, before, sequences);
   return {out, last ? inputs_at_end(x_tc.detach(), before, sequences) : at::Tensor()};
 }
 

@@ -30,8 +30,11 @@ struct DeltaResult {
 /// is computed as if it were alone. A token costs about the same alone as in a long sequence, so
 /// this is also the step of a decoder. No gradient passes through the states.
 ///
-/// Saved for the backward pass: the inputs only, which is (2 h d + n e) * the size of q, and n * (4
-/// + the size of beta) bytes a token. The states are computed again there.
+/// Saved for the backward pass: the inputs, (2 h d + n e) * the size of q and n * (the sizes of g
+/// and beta) bytes a token, and the states that were given. The states within a sequence are
+/// computed again. For its time the backward pass needs on a GPU gated_delta_workspace() floats, 8
+/// n (e + d e / 64) + 8 h d bytes a token; on a CPU each thread needs 4 n / h * d e / 64 bytes for
+/// a token of its sequence (d and e rounded up to 16), and less than 2 MB more.
 DeltaResult gated_delta_rule(const DeltaInput& in, const PackedSequences& sequences,
                              const at::Tensor& state_snde = {}, bool final_state = false);
 

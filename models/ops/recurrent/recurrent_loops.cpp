@@ -33,10 +33,9 @@ LFT_INLINE void conv_row(const ConvRow<T>& of) {
     }
     T* out = of.out + first;
 #pragma omp simd
-    for (int64_t c = 0; c < count; ++c) {
-      const float z = rounded(out, sums[c]);
-      store(out + c, z * logistic(z));
-    }
+    for (int64_t c = 0; c < count; ++c) store(out + c, sums[c]);  // rounds
+#pragma omp simd
+    for (int64_t c = 0; c < count; ++c) store(out + c, load(out + c) * logistic(load(out + c)));
   }
 }
 

@@ -50,9 +50,8 @@ def rule():
         initial_state=state[None],
         use_qk_l2norm_in_kernel=True,
     )
-    gradients = {
-        name: rounded(x.grad) for name, x in dict(q=q, k=k, v=v, g=g, beta=beta).items()
-    }
+    leaves = {"q": q, "k": k, "v": v, "g": g, "beta": beta}
+    gradients = {name: rounded(x.grad) for name, x in leaves.items()}
     return {
         "out": rounded(out),
         "steps": rounded(steps),
