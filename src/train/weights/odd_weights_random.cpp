@@ -211,14 +211,15 @@ bool looks_untrained(const family::ModelConfig& config, const StatsByName& stats
 std::vector<Suspicion> as_initialised(const family::ModelConfig& config, const StatsByName& stats) {
   const std::vector<TowerJudged> towers = judge_all(config, stats);
   std::vector<Suspicion> found;
-  for (size_t i = 0; i < towers.size(); ++i) {
-    const TowerJudged &tower = towers[i], &other = towers[1 - i];
-    if (mostly_random(tower) && other.trained()) {
+  for (const TowerJudged& tower : towers) {
+    const auto other = std::ranges::find_if(
+        towers, [&](const TowerJudged& one) { return &one != &tower && one.trained(); });
+    if (mostly_random(tower) && other != towers.end()) {
       found.push_back(random_suspicion(
           5000, "the " + tower.names.label + " (" + tower.names.layers + "*)",
           std::to_string(tower.random) + " of its " + std::to_string(tower.matrices) +
               " matrices have rows and columns as even as independent values",
-          trained_text(other)));
+          trained_text(*other)));
     } else {
       within_tower(tower, stats, found);
     }
