@@ -142,6 +142,20 @@ def test_the_summary_counts_what_transformers_counts(name, family_dir, tmp_path)
     assert stored + ".weight: found [" in lft("summary", short, code=3).stderr
 
 
+def test_a_recurrent_layer_of_zeros_is_odd(family_dir, tmp_path):
+    """Among the layers of its kind, which are every layer but the fourth."""
+    name = "language_model.model.layers.2.linear_attn.out_proj.weight"
+    healthy = lft("debug", "base", family_dir("qwen35_gqa")).stdout
+    assert name not in healthy and "nothing looks odd" in healthy
+    planted = with_weight(
+        family_dir("qwen35_gqa"),
+        tmp_path / "planted",
+        "layers.2.linear_attn.out_proj",
+        torch.zeros_like,
+    )
+    assert name in lft("debug", "base", planted).stdout
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_overfit_learns_a_batch_and_finds_a_rate_that_is_too_low(name, recipe):
     healthy = lft("debug", "overfit", recipe(name, optim=dict(lr=2e-2)), "--steps", 60)
