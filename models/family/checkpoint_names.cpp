@@ -30,6 +30,9 @@ std::string CheckpointNames::canonical_name(const std::string& stored,
                                             const ModelConfig& config) const {
   if (std::ranges::any_of(ignored, [&](const auto& end) { return stored.ends_with(end); }))
     return "";
+  if (std::string_view rest; std::ranges::any_of(
+          ignored_parts, [&](const auto& part) { return strip(stored, part, &rest); }))
+    return "";
   const std::string name = from_peft_name(stored);
   if (name.empty()) return stored;
   return config.text.tie_embeddings && name == "language_model.lm_head.weight" ? "" : name;

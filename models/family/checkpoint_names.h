@@ -23,6 +23,7 @@ struct CheckpointNames {
   std::vector<NameRule> peft;        // from canonical names to those of transformers >= 5.0
   std::vector<NameRule> newest;      // exceptions to `peft` in transformers >= 5.6
   std::vector<std::string> ignored;  // endings of tensors that a checkpoint may contain, unused
+  std::vector<std::string> ignored_parts;                  // modules of the same
   std::map<std::string, std::vector<std::string>> scopes;  // modules by scope, for modules_to_save
 
   /// The canonical name of a tensor of a checkpoint; "" for one to ignore (also the LM head if it

@@ -61,6 +61,14 @@ std::string fingerprint_of_decoder(const llama::LlamaConfig& t) {
   if (t.branch_norms) out << " branch_norms";
   if (t.query_scalar > 0) out << " query_scalar " << t.query_scalar;
   if (t.image_blocks) out << " image_blocks";
+  if (t.rotary_share < 1) out << " rotary_share " << t.rotary_share;
+  if (t.gated_attention) out << " gated_attention";
+  if (!t.recurrent.empty()) {
+    const llama::DeltaConfig& d = t.delta;
+    out << " delta " << d.key_heads << ' ' << d.value_heads << ' ' << d.key_dim << ' '
+        << d.value_dim << ' ' << d.kernel << ' ';
+    for (const bool recurrent : t.recurrent) out << recurrent;
+  }
   if (t.slides.empty()) return out.str();
   out << " window " << t.window << ' ' << t.local_rope_theta << ' ' << t.local_rope_scaling.type
       << ' ' << t.local_rope_scaling.factor << ' ';

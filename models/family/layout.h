@@ -20,6 +20,7 @@ struct VisionFacts {
 struct ModelLayout {
   std::vector<TensorSpec> tensors;  // all tensors that a checkpoint must contain
   Tower vision, decoder;
+  Tower recurrent;  // of the decoder: its layers without attention; `decoder` has the others
   ProjectorShape projector;
   std::vector<std::string> unused_modules;
   std::string unused_reason;

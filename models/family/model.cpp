@@ -207,7 +207,7 @@ ScoredRows ModelImpl::score_and_begin(const Batch& batch, const std::vector<int6
 }
 
 bool ModelImpl::is_causal() const {
-  return !config.text.rope_scaling.follows_length() &&
+  return config.text.recurrent.empty() && !config.text.rope_scaling.follows_length() &&
          !config.text.local_rope_scaling.follows_length();
 }
 

@@ -56,7 +56,8 @@ class ModelImpl : public torch::nn::Module {
   /// positions of each row, in one pass over a padded batch. The cache then contains the prompts.
   ScoredRows score_and_begin(const Batch& batch, const std::vector<int64_t>& prompts,
                              llama::KvCache& cache, const ImageFeatures* known = nullptr);
-  /// Whether a position's state does not depend on later ones, as score_and_begin() needs.
+  /// Whether a position's state does not depend on later ones, and the cache can be cut at every
+  /// position, as score_and_begin() needs.
   bool is_causal() const;
   /// [b, t, v] float32 logits of every position, for comparisons and merge checks, not for
   /// training.

@@ -27,15 +27,16 @@ Tower read_tower(const std::vector<TensorSpec>& tensors, const TowerFacts& facts
                  const std::vector<std::string>& unused_modules) {
   Tower tower;
   static_cast<TowerFacts&>(tower) = facts;
-  const std::string block = facts.layers + "0.",
+  const int64_t first = facts.numbers.empty() ? 0 : facts.numbers.front();
+  const std::string block = facts.layers + std::to_string(first) + ".",
                     root = facts.layers.substr(0, facts.layers.find('.') + 1);
   std::map<std::string, std::vector<int64_t>> shapes;  // shapes of linear layers, [out, in]
   size_t other_norms = 0;
   for (const TensorSpec& tensor : tensors) {
     if (!tensor.name.starts_with(root)) continue;
-    const bool matrix = tensor.shape.size() > 1;
+    const size_t dims = tensor.shape.size();
     if (!tensor.name.starts_with(facts.layers)) {
-      if (matrix && !is_in_any(tensor.name, unused_modules)) tower.tables.push_back(tensor.name);
+      if (dims > 1 && !is_in_any(tensor.name, unused_modules)) tower.tables.push_back(tensor.name);
       continue;
     }
     if (!tensor.name.starts_with(block)) continue;
@@ -45,10 +46,10 @@ Tower read_tower(const std::vector<TensorSpec>& tensors, const TowerFacts& facts
         tensor.name.substr(block.size(), tensor.name.size() - block.size() - kWeight.size());
     const std::string part = module.substr(0, module.find('.'));
     const bool attention = part == "attention" || part.find("attn") != std::string::npos;
-    if (matrix) {
+    if (dims == 2) {
       shapes[module] = tensor.shape;
       (attention ? tower.qkv : tower.mlp_in).push_back(module);
-    } else {
+    } else if (dims == 1) {
       tower.norms.push_back(module);
       if (attention)
         tower.head_norms = true;
@@ -58,7 +59,7 @@ Tower read_tower(const std::vector<TensorSpec>& tensors, const TowerFacts& facts
   }
   tower.o = tower.qkv.back();
   tower.qkv.pop_back();
-  std::ranges::sort(tower.qkv, {}, place_in_qkv);
+  std::ranges::stable_sort(tower.qkv, {}, place_in_qkv);
   tower.mlp_out = tower.mlp_in.back();
   tower.mlp_in.pop_back();
   tower.width = shapes[tower.o][0];

@@ -14,14 +14,17 @@ struct TowerFacts {
   std::string label;   // "vision tower", for messages
   std::string layers;  // prefix of a block's number: "vision_tower.vision_model.encoder.layers."
   int64_t count = 0;   // blocks that run
+  std::vector<int64_t> numbers = {};  // theirs; empty: 0, 1, ...
   int64_t head_dim = 0;
   bool windows = false;  // attention is within images or parts of them, joined by a copy
 };
 
-/// Equal blocks. Names of layers and norms are below a block ("self_attn.q_proj").
+/// Equal blocks, apart from their attention where `numbers` are some of a stack. Names of layers
+/// and norms are below a block ("self_attn.q_proj").
 struct Tower : TowerFacts {
   int64_t width = 0, inner = 0, heads = 0, kv_heads = 0;
-  std::vector<std::string> qkv;  // q, k and v, or one layer for all three
+  std::vector<std::string> qkv;  // q, k and v, or one layer for all three; of a gated delta rule
+                                 // all layers that read its input
   std::string o;
   std::vector<std::string> mlp_in;  // one layer, or gate and up
   std::string mlp_out;
@@ -42,8 +45,8 @@ struct ProjectorShape {
   std::vector<Layer> layers;
 };
 
-/// Reads the tensors of the first block. Tables are the matrices outside the blocks and outside
-/// unused modules.
+/// Reads the tensors of the first of the blocks. Tables are the matrices outside the blocks and
+/// outside unused modules.
 Tower read_tower(const std::vector<TensorSpec>& tensors, const TowerFacts& facts,
                  const std::vector<std::string>& unused_modules);
 ProjectorShape read_projector(const std::vector<TensorSpec>& tensors);

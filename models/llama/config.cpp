@@ -53,6 +53,18 @@ const TextType& text_type(const std::string& name) {
                              .qk_norm = true,
                              .mrope_section = {24, 20, 20},
                              .mrope_interleaved = true};
+  const LlamaConfig qwen3_5{.intermediate = 12288,
+                            .heads = 16,
+                            .kv_heads = 4,
+                            .head_dim = 256,
+                            .vocab = 248320,
+                            .max_positions = 32768,
+                            .qk_norm = true,
+                            .mrope_section = {11, 11, 10},
+                            .mrope_interleaved = true,
+                            .norms_add_one = true,
+                            .rotary_share = 0.25,
+                            .gated_attention = true};
   const LlamaConfig gemma3{.hidden = 2304,
                            .intermediate = 9216,
                            .layers = 26,
@@ -66,6 +78,7 @@ const TextType& text_type(const std::string& name) {
                            .qk_norm = true,
                            .activation = "gelu_pytorch_tanh",
                            .norms_add_one = true,
+                           .scales_embeddings = true,
                            .branch_norms = true,
                            .query_scalar = 256,
                            .image_blocks = true,
@@ -79,6 +92,7 @@ const TextType& text_type(const std::string& name) {
                                             {"qwen2_5_vl_text", qwen2_vl},
                                             {"qwen2_5_vl", qwen2_vl},
                                             {"qwen3_vl_text", qwen3_vl},
+                                            {"qwen3_5_text", qwen3_5},
                                             {"gemma3_text", gemma3}};
   for (const TextType& type : all) {
     if (name == type.name) return type;
@@ -86,7 +100,7 @@ const TextType& text_type(const std::string& name) {
   return all.front();
 }
 
-/// Three numbers of pairs, whose sum is half a head.
+/// Three numbers of pairs, whose sum is half of the rotated part of a head.
 void parse_mrope(const ConfigFields& rope, LlamaConfig* c) {
   const char* key = "mrope_section";
   if (const Json* found = rope.find(key)) {
@@ -99,9 +113,12 @@ void parse_mrope(const ConfigFields& rope, LlamaConfig* c) {
 
 void parse_scaling(const ConfigFields& rope, const ConfigFields& text, const LlamaConfig& c,
                    double theta, RopeScaling* to) {
+  double share = c.rotary_share;
+  rope.number("partial_rotary_factor", 0, 1, &share);
+  if (share != c.rotary_share) rope.fail("partial_rotary_factor", Json(share).dump(), "1");
   parse_rope_scaling({.rope = rope,
                       .text = text,
-                      .head_dim = c.head_dim,
+                      .head_dim = c.rotary_dim(),
                       .max_positions = c.max_positions,
                       .theta = theta},
                      to);
@@ -117,14 +134,29 @@ void widen_context(LlamaConfig* c) {
                static_cast<int64_t>(std::min(context, static_cast<double>(kMaxPositions))));
 }
 
+/// The rotated part of a head.
+void parse_rotary_share(const ConfigFields& fields, LlamaConfig* c) {
+  const char* key = "partial_rotary_factor";
+  fields.number(key, 0, 1, &c->rotary_share);
+  if (c->rotary_dim() < 2 || c->rotary_dim() % 2 != 0)
+    fields.fail(key, Json(c->rotary_share).dump(),
+                "a share that is an even number of the head's " + std::to_string(c->head_dim));
+}
+
 void parse_rope(const ConfigFields& text, LlamaConfig* c) {
+  const bool partial = c->rotary_share < 1;  // in the types that have the field
   text.number("rope_theta", 0, 1e15, &c->rope_theta);
+  if (partial) text.number("partial_rotary_factor", 0, 1, &c->rotary_share);
   const char* key = text.find("rope_scaling") != nullptr && !text.find("rope_scaling")->empty()
                         ? "rope_scaling"
                         : "rope_parameters";
-  if (text.find(key) == nullptr) return;
+  if (text.find(key) == nullptr) {
+    if (partial) parse_rotary_share(text, c);
+    return;
+  }
   const ConfigFields rope = text.child(key);
   rope.number("rope_theta", 0, 1e15, &c->rope_theta);
+  if (partial) parse_rotary_share(rope, c);
   const bool mrope = !c->mrope_section.empty();
   if (mrope) parse_mrope(rope, c);
   const char* type = rope.find("rope_type") != nullptr ? "rope_type" : "type";
@@ -165,19 +197,43 @@ void parse_two_ropes(const ConfigFields& text, LlamaConfig* c) {
   }
 }
 
-/// The layers with a window, if the file lists them.
-void read_layer_types(const ConfigFields& text, LlamaConfig* c) {
-  const char *key = "layer_types", *sliding = "sliding_attention";
+/// Sets whether each layer is of the type `other` instead of full_attention, if the file lists
+/// them.
+void read_layer_types(const ConfigFields& text, const char* other, std::vector<bool>* layers) {
+  const char* key = "layer_types";
   const Json* types = text.find(key);
   if (types == nullptr) return;
-  if (!types->is_array() || static_cast<int64_t>(types->size()) != c->layers)
+  if (!types->is_array() || types->size() != layers->size())
     text.fail(key, std::to_string(types->size()) + " entries",
-              "one for each of the " + std::to_string(c->layers) + " layers");
+              "one for each of the " + std::to_string(layers->size()) + " layers");
   for (size_t i = 0; i < types->size(); ++i) {
-    if ((*types)[i] != sliding && (*types)[i] != "full_attention")
-      text.fail(key, (*types)[i].dump().substr(0, 80), "full_attention or sliding_attention");
-    c->slides[i] = (*types)[i] == sliding;
+    if ((*types)[i] != other && (*types)[i] != "full_attention")
+      text.fail(key, (*types)[i].dump().substr(0, 80), std::string("full_attention or ") + other);
+    (*layers)[i] = (*types)[i] == other;
   }
+}
+
+constexpr char kSliding[] = "sliding_attention";
+
+/// All layers except every `full_attention_interval`th, if the file does not list them, and their
+/// sizes.
+void parse_recurrent_layers(const ConfigFields& text, LlamaConfig* c) {
+  int64_t interval = 4;
+  text.integer("full_attention_interval", 1, kMaxLayers, &interval);
+  for (int64_t i = 1; i <= c->layers; ++i) c->recurrent.push_back(i % interval != 0);
+  read_layer_types(text, "linear_attention", &c->recurrent);
+  if (std::ranges::find(c->recurrent, false) == c->recurrent.end())
+    text.fail(text.has("layer_types") ? "layer_types" : "full_attention_interval",
+              "no layer with attention", "at least one");
+  DeltaConfig& delta = c->delta;
+  text.integer("linear_num_key_heads", 1, kMaxHeads, &delta.key_heads);
+  text.integer("linear_num_value_heads", 1, kMaxHeads, &delta.value_heads);
+  text.integer("linear_key_head_dim", 1, kMaxHeadDim, &delta.key_dim);
+  text.integer("linear_value_head_dim", 1, kMaxHeadDim, &delta.value_dim);
+  text.integer("linear_conv_kernel_dim", 2, kMaxHeadDim, &delta.kernel);
+  if (delta.value_heads % delta.key_heads != 0)
+    text.fail("linear_num_value_heads", std::to_string(delta.value_heads),
+              "a multiple of linear_num_key_heads " + std::to_string(delta.key_heads));
 }
 
 bool any_slides(const LlamaConfig& c) {
@@ -189,7 +245,7 @@ void parse_sliding_layers(const ConfigFields& text, LlamaConfig* c) {
   int64_t pattern = 6;
   text.integer("sliding_window_pattern", 1, kMaxLayers, &pattern);
   for (int64_t i = 1; i <= c->layers; ++i) c->slides.push_back(i % pattern != 0);
-  read_layer_types(text, c);
+  read_layer_types(text, kSliding, &c->slides);
   if (any_slides(*c) && text.has("sliding_window") && text.find("sliding_window") == nullptr)
     text.fail("sliding_window", "null", "a number of positions, as layers have a window");
   text.integer("sliding_window", 1, kMaxPositions, &c->window);
@@ -223,7 +279,7 @@ void parse_window(const ConfigFields& text, const std::string& type, LlamaConfig
   text.integer(key, 1, kMaxPositions, &window);
   if (qwen) text.integer("max_window_layers", 0, kMaxPositions, &first);
   for (int64_t i = 0; i < c->layers; ++i) c->slides.push_back(i >= first);
-  if (qwen) read_layer_types(text, c);
+  if (qwen) read_layer_types(text, kSliding, &c->slides);
   if (window >= c->max_positions || !any_slides(*c)) {
     c->slides.clear();
     return;
@@ -298,6 +354,7 @@ LlamaConfig parse_llama_config(const ConfigFields& text, const std::vector<std::
   widen_context(&c);
   check_mrope(text, c);
   if (!gemma3) parse_window(text, type, &c);
+  if (type == "qwen3_5_text") parse_recurrent_layers(text, &c);
   return c;
 }
 

@@ -1,5 +1,5 @@
 // The text part of a config.json of a Llama or of a model derived from it (Mistral, Qwen2, the
-// decoders of Qwen-VL, Gemma 3), in old and new spellings, with the defaults of
+// decoders of Qwen-VL, Qwen3.5, Gemma 3), in old and new spellings, with the defaults of
 // transformers. Plain data.
 #pragma once
 #include <cstdint>
@@ -10,6 +10,15 @@
 #include "models/llama/rope_scaling.h"
 
 namespace lft::llama {
+
+/// The sizes of the layers with a gated delta rule (gated_delta_net.h).
+struct DeltaConfig {
+  int64_t key_heads = 16, value_heads = 32, key_dim = 128, value_dim = 128;
+  int64_t kernel = 4;  // positions that the convolution sees
+  int64_t keys() const { return key_heads * key_dim; }
+  int64_t values() const { return value_heads * value_dim; }
+  int64_t channels() const { return 2 * keys() + values(); }  // of the convolution
+};
 
 struct LlamaConfig {
   std::string model_type = "llama";  // or another type of parse_llama_config()
@@ -24,8 +33,9 @@ struct LlamaConfig {
                                             // empty: a position is one number
   bool mrope_interleaved = false;           // the three alternate (Qwen3-VL) or are consecutive
   std::string activation = "silu";          // for the MLP's gate: silu, gelu_pytorch_tanh
-  bool norms_add_one = false;     // norms multiply by 1 + w, and the embeddings by sqrt(hidden)
-  bool branch_norms = false;      // norms after attention and MLP, too
+  bool norms_add_one = false;               // norms multiply by 1 + w
+  bool scales_embeddings = false;           // by sqrt(hidden)
+  bool branch_norms = false;                // norms after attention and MLP, too
   double query_scalar = 0;        // scores are divided by its square root; 0: the head size
   bool image_blocks = false;      // positions of one image see each other in both directions
   std::vector<bool> slides = {};  // layers that see at most `window` positions, including their
@@ -33,6 +43,18 @@ struct LlamaConfig {
   int64_t window = 0;
   double local_rope_theta = 10000;
   RopeScaling local_rope_scaling = {};
+  double rotary_share = 1;       // the part of a head that is rotated, the first numbers
+  bool gated_attention = false;  // q_proj has a second output per head, whose sigmoid multiplies
+                                 // the output of attention
+  std::vector<bool> recurrent = {};  // layers with a gated delta rule instead of attention; empty:
+                                     // none
+  DeltaConfig delta = {};
+  int64_t rotary_dim() const {
+    return static_cast<int64_t>(static_cast<double>(head_dim) * rotary_share);
+  }
+  bool recurrent_at(int64_t layer) const {
+    return static_cast<size_t>(layer) < recurrent.size() && recurrent[static_cast<size_t>(layer)];
+  }
   bool has_qkv_bias() const { return attention_bias || qkv_bias; }
   bool slides_at(size_t layer) const { return layer < slides.size() && slides[layer]; }
   /// Whether rotary angles or masks depend on the length of the sequence, for at most `positions`.
@@ -44,8 +66,8 @@ struct LlamaConfig {
 
 /// `types`: the values of model_type that the caller supports, from llama, mistral, qwen2,
 /// qwen3, qwen2_vl_text, qwen2_vl (the same, flat in an old file), qwen2_5_vl_text, qwen2_5_vl,
-/// qwen3_vl_text and gemma3_text; the first is the default. Throws kInput naming the field for
-/// anything out of range, another model_type, or an unsupported activation or rope type.
+/// qwen3_vl_text, qwen3_5_text and gemma3_text; the first is the default. Throws kInput naming the
+/// field for anything out of range, another model_type, or an unsupported activation or rope type.
 LlamaConfig parse_llama_config(const ConfigFields& fields,
                                const std::vector<std::string>& types = {"llama"});
 

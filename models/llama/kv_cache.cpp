@@ -10,15 +10,38 @@
 namespace lft::llama {
 namespace {
 
-std::vector<at::Tensor> joined(const std::vector<at::Tensor>& first,
-                               const std::vector<at::Tensor>& second) {
-  std::vector<at::Tensor> out;
-  for (size_t layer = 0; layer < first.size(); ++layer) {
-    const int64_t capacity = std::max(first[layer].size(2), second[layer].size(2));
-    out.push_back(
-        at::cat({with_capacity(first[layer], capacity), with_capacity(second[layer], capacity)}));
-  }
+using Layers = std::vector<at::Tensor>;
+
+/// `join` of the layers that are defined.
+template <class Join>
+Layers joined(const Layers& first, const Layers& second, const Join& join) {
+  Layers out(first.size());
+  for (size_t layer = 0; layer < first.size(); ++layer)
+    if (first[layer].defined()) out[layer] = join(first[layer], second[layer]);
   return out;
+}
+
+at::Tensor joined_keys(const at::Tensor& first, const at::Tensor& second) {
+  const int64_t capacity = std::max(first.size(2), second.size(2));
+  return at::cat({with_capacity(first, capacity), with_capacity(second, capacity)});
+}
+
+at::Tensor joined_states(const at::Tensor& first, const at::Tensor& second) {
+  return at::cat({first, second});
+}
+
+/// `take` of the layers that are defined, each of which is freed then.
+template <class Take>
+Layers taken(Layers& layers, const Take& take) {
+  Layers out;
+  for (at::Tensor& layer : layers)
+    out.push_back(layer.defined() ? take(std::exchange(layer, {})) : at::Tensor());
+  return out;
+}
+
+at::Device device_of(const KvCache& cache) {
+  const auto defined = [](const at::Tensor& keys) { return keys.defined(); };
+  return std::ranges::find_if(cache.keys, defined)->device();
 }
 
 }  // namespace
@@ -39,6 +62,7 @@ at::Tensor with_capacity(const at::Tensor& held_bhse, int64_t capacity) {
 void clear_after_lengths(KvCache& cache) {
   for (size_t layer = 0; layer < cache.keys.size(); ++layer) {
     for (const at::Tensor& held_bhse : {cache.keys[layer], cache.values[layer]}) {
+      if (!held_bhse.defined()) continue;
       for (int64_t row = 0; row < held_bhse.size(0); ++row) {
         const int64_t length = cache.lengths.at(static_cast<size_t>(row));
         held_bhse[row].narrow(1, length, held_bhse.size(2) - length).zero_();
@@ -50,8 +74,10 @@ void clear_after_lengths(KvCache& cache) {
 KvCache join_rows(const KvCache& cache, const KvCache& more) {
   if (cache.empty()) return more;
   if (more.empty()) return cache;
-  KvCache out{.keys = joined(cache.keys, more.keys),
-              .values = joined(cache.values, more.values),
+  KvCache out{.keys = joined(cache.keys, more.keys, joined_keys),
+              .values = joined(cache.values, more.values, joined_keys),
+              .states = joined(cache.states, more.states, joined_states),
+              .inputs = joined(cache.inputs, more.inputs, joined_states),
               .lengths = cache.lengths,
               .offsets = cache.offsets};
   out.lengths.insert(out.lengths.end(), more.lengths.begin(), more.lengths.end());
@@ -70,14 +96,16 @@ KvCache keep_rows(KvCache cache, const std::vector<int64_t>& rows) {
     if (!cache.offsets.empty()) out.offsets.push_back(cache.offsets.at(static_cast<size_t>(row)));
   }
   const int64_t longest = *std::max_element(out.lengths.begin(), out.lengths.end());
-  const at::Tensor kept =
-      ops::copy_to_device(at::tensor(rows, at::kLong), cache.keys.front().device());
-  const auto take = [&](at::Tensor& held) {
+  const at::Tensor kept = ops::copy_to_device(at::tensor(rows, at::kLong), device_of(cache));
+  const auto take_keys = [&](const at::Tensor& held) {
     const int64_t capacity = std::min(held.size(2), whole_key_steps(longest + 1));
-    return std::exchange(held, {}).narrow(2, 0, capacity).index_select(0, kept);
+    return held.narrow(2, 0, capacity).index_select(0, kept);
   };
-  for (at::Tensor& keys : cache.keys) out.keys.push_back(take(keys));
-  for (at::Tensor& values : cache.values) out.values.push_back(take(values));
+  const auto take_states = [&](const at::Tensor& held) { return held.index_select(0, kept); };
+  out.keys = taken(cache.keys, take_keys);
+  out.values = taken(cache.values, take_keys);
+  out.states = taken(cache.states, take_states);
+  out.inputs = taken(cache.inputs, take_states);
   return out;
 }
 

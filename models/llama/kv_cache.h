@@ -1,4 +1,5 @@
-// The key-value cache for generation. Shape letters: b rows, e head_dim.
+// The cache for generation: keys and values of attention, and states of gated delta rules. Shape
+// letters: b rows, e head_dim.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,10 +10,14 @@ namespace lft::llama {
 
 /// Rows of one batch may differ in length. Empty before the first call.
 struct KvCache {
-  std::vector<at::Tensor> keys, values;  // per layer: [b, kv heads, capacity, e]
-  std::vector<int64_t> lengths;          // cached positions of each row
-  std::vector<int64_t> offsets;          // per row: the next position minus its index in the row;
-                                         // empty: 0
+  std::vector<at::Tensor> keys, values;  // per layer: [b, kv heads, capacity, e]; undefined if it
+                                         // is recurrent
+  // Per layer, undefined if it has attention: the state after each row's last position, and the
+  // last inputs of its convolution (gated_delta_net.h).
+  std::vector<at::Tensor> states, inputs;
+  std::vector<int64_t> lengths;  // cached positions of each row
+  std::vector<int64_t> offsets;  // per row: the next position minus its index in the row;
+                                 // empty: 0
   bool empty() const { return keys.empty(); }
 };
 
@@ -22,7 +27,8 @@ int64_t whole_key_steps(int64_t keys);
 
 /// Keys or values with at least this capacity; new positions are zero.
 at::Tensor with_capacity(const at::Tensor& held_bhse, int64_t capacity);
-/// Sets the positions from each row's length on to zero, after a pass that stored more.
+/// Sets the positions from each row's length on to zero, after a pass that stored more. A state
+/// cannot be shortened.
 void clear_after_lengths(KvCache& cache);
 /// Concatenates the rows of two caches of one model, those of `more` last. Either may be empty.
 KvCache join_rows(const KvCache& cache, const KvCache& more);

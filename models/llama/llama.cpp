@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "models/base/call.h"
 #include "models/base/dims.h"
@@ -105,11 +106,19 @@ std::vector<int64_t> next_positions(const KvCache& cache) {
   return next;
 }
 
-/// The axis (time, height, width) that rotates each pair: int64 [e / 2].
+/// x with its first numbers rotated, as many as there are angles.
+at::Tensor rotated(const at::Tensor& x_bthe, const Rotation& by) {
+  const int64_t turned = 2 * by.cos.size(-1), rest = x_bthe.size(3) - turned;
+  if (rest == 0) return ops::rope(x_bthe, by.cos, by.sin);
+  const std::vector<at::Tensor> parts = x_bthe.split_with_sizes({turned, rest}, 3);
+  return at::cat({ops::rope(parts[0], by.cos, by.sin), parts[1]}, 3);
+}
+
+/// The axis (time, height, width) that rotates each pair: int64 [pairs].
 at::Tensor axes_of_pairs(const LlamaConfig& config) {
   const std::vector<int64_t>& section = config.mrope_section;
-  std::vector<int64_t> axes(static_cast<size_t>(config.head_dim / 2), 0);
-  for (int64_t pair = 0; pair < config.head_dim / 2; ++pair) {
+  std::vector<int64_t> axes(static_cast<size_t>(config.rotary_dim() / 2), 0);
+  for (int64_t pair = 0; pair < std::ssize(axes); ++pair) {
     int64_t& axis = axes[static_cast<size_t>(pair)];
     if (config.mrope_interleaved) {
       axis = pair / 3 < section[static_cast<size_t>(pair % 3)] ? pair % 3 : 0;
@@ -124,10 +133,14 @@ at::Tensor axes_of_pairs(const LlamaConfig& config) {
 
 LlamaAttentionImpl::LlamaAttentionImpl(const LlamaConfig& config, at::TensorOptions options,
                                        at::TensorOptions linear_options)
-    : heads_(config.heads), kv_heads_(config.kv_heads), head_dim_(config.head_dim) {
+    : heads_(config.heads),
+      kv_heads_(config.kv_heads),
+      head_dim_(config.head_dim),
+      gated_(config.gated_attention) {
   const bool bias = config.has_qkv_bias();
-  q_proj = register_module("q_proj",
-                           layers::Linear(config.hidden, heads_ * head_dim_, bias, linear_options));
+  q_proj = register_module(
+      "q_proj",
+      layers::Linear(config.hidden, (gated_ ? 2 : 1) * heads_ * head_dim_, bias, linear_options));
   k_proj = register_module(
       "k_proj", layers::Linear(config.hidden, kv_heads_ * head_dim_, bias, linear_options));
   v_proj = register_module(
@@ -148,29 +161,36 @@ at::Tensor LlamaAttentionImpl::forward(const ops::Normed& input, const LlamaPass
     expect_dims(x, name, {{"b", b}, {"t", t}, {"h*e", heads * head_dim_}});
     return x.view({b, t, heads, head_dim_});
   };
-  const auto rotate = [&](const at::Tensor& x_bthe, const Rotation& by) {
-    return ops::rope(x_bthe, by.cos, by.sin);
-  };
   const layers::LinearGroup group({q_proj, k_proj, v_proj}, input);
-  at::Tensor q_bthe = heads_of("the output of q_proj", call("q_proj", group[0], x_btd), heads_);
+  at::Tensor q_bthe = heads_of("the output of q_proj", call("q_proj", group[0], x_btd),
+                               gated_ ? 2 * heads_ : heads_);
+  at::Tensor gate;
+  if (gated_) {
+    const std::vector<at::Tensor> parts = q_bthe.unflatten(2, {heads_, 2}).unbind(3);
+    q_bthe = parts[0].contiguous();
+    gate = parts[1].flatten(2);
+  }
   if (q_norm) q_bthe = call("q_norm", q_norm, q_bthe);
-  q_bthe = rotate(q_bthe, pass.queries.cos.defined() ? pass.queries : pass.rotation);
+  q_bthe = rotated(q_bthe, pass.queries.cos.defined() ? pass.queries : pass.rotation);
   at::Tensor k_bthe = heads_of("the output of k_proj", call("k_proj", group[1], x_btd), kv_heads_);
   if (k_norm) k_bthe = call("k_norm", k_norm, k_bthe);
-  k_bthe = rotate(k_bthe, pass.rotation);
+  k_bthe = rotated(k_bthe, pass.rotation);
   const at::Tensor v_bthe =
       heads_of("the output of v_proj", call("v_proj", group[2], x_btd), kv_heads_);
+  const auto project = [&](const at::Tensor& mixed_btd) {
+    at::Tensor kept = keep_rows(mixed_btd, rows_k);
+    if (gate.defined()) kept = kept * keep_rows(gate, rows_k).sigmoid();
+    return call("o_proj", o_proj, kept);
+  };
   if (pass.packed) {
     const at::Tensor mixed =
         ops::packed_attention(q_bthe.squeeze(0), k_bthe.squeeze(0), v_bthe.squeeze(0), *pass.packed,
                               /*causal=*/true, pass.packed_masks)
             .unsqueeze(0);
-    return call("o_proj", o_proj, keep_rows(mixed.flatten(2), rows_k));
+    return project(mixed.flatten(2));
   }
-
   if (pass.cache != nullptr && pass.cache_mask.defined())
-    return call("o_proj", o_proj,
-                keep_rows(attend_to_cache(q_bthe, k_bthe, v_bthe, pass, layer), rows_k));
+    return project(attend_to_cache(q_bthe, k_bthe, v_bthe, pass, layer));
   if (pass.cache != nullptr) {
     store_first(pass.cache->keys[static_cast<size_t>(layer)], k_bthe);
     store_first(pass.cache->values[static_cast<size_t>(layer)], v_bthe);
@@ -179,7 +199,7 @@ at::Tensor LlamaAttentionImpl::forward(const ops::Normed& input, const LlamaPass
   const at::Tensor mixed = ops::attention(
       q_bthe.transpose(1, 2), repeat_heads(k_bthe, repeat).transpose(1, 2),
       repeat_heads(v_bthe, repeat).transpose(1, 2), pass.mask, /*causal=*/!pass.mask.defined());
-  return call("o_proj", o_proj, keep_rows(mixed.transpose(1, 2).flatten(2), rows_k));
+  return project(mixed.transpose(1, 2).flatten(2));
 }
 
 at::Tensor LlamaAttentionImpl::attend_to_cache(const at::Tensor& q_bthe, const at::Tensor& k_bthe,
@@ -214,8 +234,12 @@ at::Tensor LlamaMlpImpl::forward(const ops::Normed& input) {
 }
 
 LlamaLayerImpl::LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions options,
-                               at::TensorOptions linear_options) {
-  self_attn = register_module("self_attn", LlamaAttention(config, options, linear_options));
+                               at::TensorOptions linear_options, int64_t layer) {
+  if (config.recurrent_at(layer)) {
+    linear_attn = register_module("linear_attn", GatedDeltaNet(config, options, linear_options));
+  } else {
+    self_attn = register_module("self_attn", LlamaAttention(config, options, linear_options));
+  }
   mlp = register_module("mlp", LlamaMlp(config, linear_options));
   const auto norm = [&](const char* name) {
     return register_module(name, make_norm(config.hidden, config, options));
@@ -233,8 +257,11 @@ at::Tensor LlamaLayerImpl::forward(const at::Tensor& x_btd, const LlamaPass& pas
   expect_dims(x_btd, "x", {{"b"}, {"t"}, d});
   const ops::Normed first = call("input_layernorm", input_layernorm, x_btd, at::Tensor());
   const at::Tensor stream = keep_rows(first.sum, rows_k);
-  at::Tensor mixed = call("self_attn", self_attn, first, pass, layer, rows_k);
-  expect_dims_like(mixed, "the output of self_attn", stream, d);
+  at::Tensor mixed = linear_attn
+                         ? call("linear_attn", linear_attn, first, pass.recurrent, layer, rows_k)
+                         : call("self_attn", self_attn, first, pass, layer, rows_k);
+  expect_dims_like(mixed, linear_attn ? "the output of linear_attn" : "the output of self_attn",
+                   stream, d);
   const bool branches = !pre_feedforward_layernorm.is_empty();
   if (branches) mixed = call("post_attention_layernorm", post_attention_layernorm, mixed);
   const ops::Normed second =
@@ -249,12 +276,12 @@ at::Tensor LlamaLayerImpl::forward(const at::Tensor& x_btd, const LlamaPass& pas
 LlamaModelImpl::LlamaModelImpl(const LlamaConfig& config, at::TensorOptions options,
                                at::TensorOptions linear_options)
     : config_(config) {
-  const double scale = config.norms_add_one ? std::sqrt(static_cast<double>(config.hidden)) : 1;
+  const double scale = config.scales_embeddings ? std::sqrt(static_cast<double>(config.hidden)) : 1;
   embed_tokens = register_module("embed_tokens",
                                  layers::Embedding(config.vocab, config.hidden, options, scale));
   layers = register_module("layers", std::make_shared<layers::StackImpl<LlamaLayer>>());
   for (int64_t i = 0; i < config.layers; ++i)
-    layers->push_back(LlamaLayer(config, options, linear_options));
+    layers->push_back(LlamaLayer(config, options, linear_options, i));
   norm = register_module("norm", make_norm(config.hidden, config, options));
 }
 
@@ -273,8 +300,8 @@ at::Tensor LlamaModelImpl::forward(const DecoderInput& input, const at::Tensor& 
   const LlamaPass local =
       config_.slides.empty() ? pass : make_pass(input, cache, continues, /*local=*/true);
   if (cache != nullptr && !continues) {
-    cache->keys.resize(static_cast<size_t>(config_.layers));
-    cache->values.resize(static_cast<size_t>(config_.layers));
+    for (auto* layers : {&cache->keys, &cache->values, &cache->states, &cache->inputs})
+      layers->resize(static_cast<size_t>(config_.layers));
   }
   at::Tensor x = embeds_btd;
   for (int64_t i = 0; i < layers->size(); ++i) {
@@ -323,9 +350,10 @@ at::Tensor LlamaForCausalLmImpl::head(const at::Tensor& hidden, const at::Tensor
 Rotation LlamaModelImpl::table(int64_t count, int64_t length, bool local, at::Device device) const {
   const RopeScaling& scaling = local ? config_.local_rope_scaling : config_.rope_scaling;
   const double theta = local ? config_.local_rope_theta : config_.rope_theta;
-  const at::Tensor angles = at::outer(at::arange(count, at::kLong).to(at::kFloat),
-                                      scaled_frequencies(scaling, theta, config_.head_dim, length))
-                                .unsqueeze(0);
+  const at::Tensor angles =
+      at::outer(at::arange(count, at::kLong).to(at::kFloat),
+                scaled_frequencies(scaling, theta, config_.rotary_dim(), length))
+          .unsqueeze(0);
   const auto scaled = [&](const at::Tensor& x) {
     return (scaling.attention_factor == 1 ? x : x * scaling.attention_factor).to(device);
   };
@@ -436,11 +464,45 @@ void LlamaModelImpl::add_masks(const DecoderInput& input, bool local, LlamaPass&
   if (!any) pass.packed_masks.clear();
 }
 
+RecurrentPass LlamaModelImpl::recurrent_pass(const DecoderInput& input, KvCache* cache,
+                                             bool continues) const {
+  RecurrentPass pass;
+  pass.cache = cache;
+  if (input.packed || config_.recurrent.empty()) {
+    pass.sequences = input.packed;
+    if (!input.packed || input.packed->shared.empty()) return pass;
+    auto whole = std::make_shared<ops::PackedSequences>();
+    whole->starts = input.packed->whole_starts();
+    whole->starts_s1 = input.packed->whole_starts_s1;
+    pass.shared = std::exchange(pass.sequences, std::move(whole));
+    return pass;
+  }
+  const at::Device device = input.embeds_btd.device();
+  const int64_t b = input.embeds_btd.size(0), t = input.embeds_btd.size(1);
+  // Padding follows a row's positions, so that it changes only the states after it.
+  const bool pads = cache != nullptr && !continues &&
+                    std::ranges::any_of(cache->lengths, [&](int64_t length) { return length < t; });
+  auto sequences = std::make_shared<ops::PackedSequences>();
+  std::vector<at::Tensor> places;
+  sequences->starts = {0};
+  for (int64_t row = 0; row < b; ++row) {
+    const int64_t length = pads ? cache->lengths[static_cast<size_t>(row)] : t;
+    sequences->starts.push_back(sequences->starts.back() + length);
+    if (pads) places.push_back(at::arange(row * t, row * t + length, at::kLong));
+  }
+  if (pads) pass.places_n = ops::copy_to_device(at::cat(places), device);
+  if (!device.is_cpu())
+    sequences->starts_s1 = ops::copy_to_device(at::tensor(sequences->starts, at::kInt), device);
+  pass.sequences = std::move(sequences);
+  return pass;
+}
+
 LlamaPass LlamaModelImpl::make_pass(const DecoderInput& input, KvCache* cache, bool continues,
                                     bool local) {
   LlamaPass pass;
   pass.cache = cache;
   pass.packed = input.packed;
+  pass.recurrent = recurrent_pass(input, cache, continues);
   pass.rotation = rotation_of(input, continues ? cache : nullptr, local);
   if (config_.query_scalar > 0 && config_.query_scalar != static_cast<double>(config_.head_dim)) {
     const double factor = std::sqrt(static_cast<double>(config_.head_dim) / config_.query_scalar);

@@ -1,7 +1,8 @@
 // The Llama decoder (Touvron et al. 2023: RMSNorm, rotary positions, grouped-query attention,
 // SwiGLU) and models derived from it, up to Gemma 3 (Gemma team 2025: norms after attention and
-// MLP, GELU, sliding windows). Its input is embeddings, not token ids. Shape letters: b batch, t
-// positions, d hidden, v vocabulary, k kept rows, h heads, e head_dim.
+// MLP, GELU, sliding windows) and Qwen3.5 (gated attention, and recurrent layers). Its input is
+// embeddings, not token ids. Shape letters: b batch, t positions, d hidden, v vocabulary, k kept
+// rows, h heads, e head_dim.
 #pragma once
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -14,6 +15,7 @@
 #include "models/layers/norms.h"
 #include "models/layers/stack.h"
 #include "models/llama/config.h"
+#include "models/llama/gated_delta_net.h"
 #include "models/llama/kv_cache.h"
 #include "models/ops/attention/attention.h"
 
@@ -38,7 +40,8 @@ struct DecoderInput {
   at::Tensor deep_places_k;   // their indices in the flat b * t
 };
 
-/// Rotary angles of the positions: float32 [1 or b, t, e / 2].
+/// Rotary angles of the positions: float32 [1 or b, t, e / 2], or less of a head whose other
+/// numbers are not rotated.
 struct Rotation {
   at::Tensor cos, sin;
 };
@@ -54,6 +57,7 @@ struct LlamaPass {
   at::Tensor cache_rows_b, cache_places_b;  // int64: target indices of new keys in the cache
   at::Tensor mask;                          // attention_mask(); undefined: causal
   std::vector<at::Tensor> packed_masks;     // one per sequence; empty: all causal
+  RecurrentPass recurrent;                  // of the layers without attention
 };
 
 class LlamaAttentionImpl : public torch::nn::Module {
@@ -72,6 +76,7 @@ class LlamaAttentionImpl : public torch::nn::Module {
   at::Tensor attend_to_cache(const at::Tensor& q_bthe, const at::Tensor& k_bthe,
                              const at::Tensor& v_bthe, const LlamaPass& pass, int64_t layer) const;
   int64_t heads_, kv_heads_, head_dim_;
+  bool gated_;
 };
 TORCH_MODULE(LlamaAttention);
 
@@ -89,7 +94,7 @@ TORCH_MODULE(LlamaMlp);
 class LlamaLayerImpl : public torch::nn::Module {
  public:
   LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions options,
-                 at::TensorOptions linear_options);
+                 at::TensorOptions linear_options, int64_t layer = 0);
   /// [b, t, d], or [k, d] if rows are given.
   at::Tensor forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer,
                      const at::Tensor& rows_k);
@@ -97,7 +102,8 @@ class LlamaLayerImpl : public torch::nn::Module {
   layers::RmsNorm pre_feedforward_layernorm{nullptr},
       post_feedforward_layernorm{nullptr};  // null without config.branch_norms: then
                                             // post_attention_layernorm is the norm before the MLP
-  LlamaAttention self_attn{nullptr};
+  LlamaAttention self_attn{nullptr};        // null in a recurrent layer
+  GatedDeltaNet linear_attn{nullptr};       // null in the others
   LlamaMlp mlp{nullptr};
 };
 TORCH_MODULE(LlamaLayer);
@@ -122,6 +128,8 @@ class LlamaModelImpl : public torch::nn::Module {
   LlamaPass make_pass(const DecoderInput& input, KvCache* cache, bool continues, bool local);
   /// `held`: the cache of the previous positions; null: none.
   Rotation rotation_of(const DecoderInput& input, const KvCache* held, bool local);
+  /// The sequences of the recurrent layers.
+  RecurrentPass recurrent_pass(const DecoderInput& input, KvCache* cache, bool continues) const;
   /// Adds the masks of sequences that start in this pass.
   void add_masks(const DecoderInput& input, bool local, LlamaPass& pass) const;
   /// The angles of three-component positions, from a table of the angles of each position.

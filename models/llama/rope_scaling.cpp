@@ -155,9 +155,6 @@ void parse_rope_scaling(const RopeSource& source, RopeScaling* to) {
   const ConfigFields& rope = source.rope;
   rope.one_of("rope_type", {"default", "linear", "dynamic", "yarn", "longrope", "llama3"},
               &scaling.type);
-  double rotary = 1;
-  rope.number("partial_rotary_factor", 0, 1, &rotary);
-  if (rotary != 1) rope.fail("partial_rotary_factor", Json(rotary).dump(), "1");
   if (scaling.type == "linear" || scaling.type == "dynamic") {
     require(rope, scaling.type, {"factor"});
     rope.number("factor", 0, kMostFactor, &scaling.factor);

@@ -72,16 +72,21 @@ void inject_lora(const std::vector<LinearSite>& sites, const LoraOptions& option
   for (const LinearSite& site : sites) {
     const LoraOptions one = options.of(site.name);
     const int64_t saved = saved_options(one).rank;
-    const int64_t side = std::min(site.layer->weight.size(0), site.layer->weight.size(1)),
+    const auto [smaller, larger] =
+        std::minmax(site.layer->weight.size(0), site.layer->weight.size(1));
+    // A variant that begins with the weight has as many directions as the smaller side.
+    const bool of_weight = variant.changes_weight;
+    const int64_t side = of_weight ? smaller : larger,
                   limit = saved > one.rank ? side * one.rank / saved : side;
     if (one.rank >= 1 && one.rank <= limit) continue;
-    throw Error(ErrorKind::kUsage, {.what = "the rank does not fit a layer",
-                                    .where = "lora.rank, at " + site.name,
-                                    .found = std::to_string(one.rank),
-                                    .expected = "1 to " + std::to_string(limit) +
-                                                (limit < side ? " (part of the" : " (the") +
-                                                " smaller side of the layer's weight)",
-                                    .next = {}});
+    throw Error(
+        ErrorKind::kUsage,
+        {.what = "the rank does not fit a layer",
+         .where = "lora.rank, at " + site.name,
+         .found = std::to_string(one.rank),
+         .expected = "1 to " + std::to_string(limit) + (limit < side ? " (part of the" : " (the") +
+                     (of_weight ? " smaller" : " larger") + " side of the layer's weight)",
+         .next = {}});
   }
   for (const LinearSite& site : sites) {
     layers::Linear layer = site.layer;

@@ -25,8 +25,8 @@ std::string scope_of(const std::string& canonical);
 
 /// Injects adapters with A ~ kaiming_uniform(a = sqrt(5)) as in PEFT and B = 0, in FP32, and then
 /// runs the initialisation of their variant; the output of the model does not change. A of site i
-/// is a pure function of (seed, site name). Throws kUsage unless 1 <= rank <= min(in, out) for
-/// every site, also for the rank that is saved.
+/// is a pure function of (seed, site name). Throws kUsage unless 1 <= rank <= max(in, out) for
+/// every site, or min(in, out) if the variant changes the weight; also for the rank that is saved.
 void inject_lora(const std::vector<LinearSite>& sites, const LoraOptions& options, uint64_t seed);
 
 /// A trainable tensor: an FP32 master weight with requires_grad. `name` is canonical: "<module>."

@@ -38,6 +38,7 @@ void parse_windows(const ConfigFields& fields, VisionConfig* v) {
 void parse_deepstack(const ConfigFields& fields, int64_t decoder_layers, VisionConfig* v) {
   fields.one_of("hidden_act", known_activations(), &v->activation);
   fields.integer("num_position_embeddings", 1, kMaxPositions, &v->positions);
+  if (v->generation == Generation::k3_5) return;
   const char* key = "deepstack_visual_indexes";
   v->deep_blocks = parse_blocks(fields, key, v->depth - 1, v->deep_blocks);
   const int64_t most = std::min(kMostDeepBlocks, decoder_layers);
@@ -63,6 +64,7 @@ VisionConfig vision_defaults(Generation generation) {
   v.intermediate = 4304;
   v.patch = 16;
   v.activation = "gelu_pytorch_tanh";
+  if (generation == Generation::k3_5) v.deep_blocks.clear();
   return v;
 }
 
@@ -128,7 +130,8 @@ VisionConfig parse_vision(const ConfigFields& fields, Generation generation,
 
 std::string model_type_of(Generation generation) {
   if (generation == Generation::k2) return "qwen2_vl";
-  return generation == Generation::k2_5 ? "qwen2_5_vl" : "qwen3_vl";
+  if (generation == Generation::k2_5) return "qwen2_5_vl";
+  return generation == Generation::k3 ? "qwen3_vl" : "qwen3_5";
 }
 
 const VisionConfig& vision_of(const family::ModelConfig& config) {
@@ -138,13 +141,18 @@ const VisionConfig& vision_of(const family::ModelConfig& config) {
 family::ModelConfig parse_qwen_vl(Generation generation, const Json& config,
                                   const std::string& where) {
   const ConfigFields top(config, "", where);
-  const bool may_be_flat = generation != Generation::k3;
+  const bool may_be_flat = generation == Generation::k2 || generation == Generation::k2_5;
   const std::string type = model_type_of(generation);
   family::ModelConfig c;
   c.family = &qwen_vl_family(generation);
   c.image_token = 151655;
   c.bos_token = 151643;
   c.eos_tokens = {151645};
+  if (generation == Generation::k3_5) {
+    c.image_token = 248056;
+    c.bos_token = -1;
+    c.eos_tokens.clear();
+  }
   top.one_of("model_type", {type}, &c.model_type);
   // Old files of Qwen2-VL and Qwen2.5-VL are flat.
   const Json nothing = Json::object();

@@ -1,5 +1,5 @@
-// The config.json of a Qwen2-VL, a Qwen2.5-VL or a dense Qwen3-VL without the decoder's fields, in
-// old and new spellings, with the defaults of transformers. Plain data.
+// The config.json of a Qwen2-VL, a Qwen2.5-VL, a dense Qwen3-VL or a dense Qwen3.5 without the
+// decoder's fields, in old and new spellings, with the defaults of transformers. Plain data.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -14,7 +14,7 @@ namespace lft::qwen_vl {
 /// (modules_of_scope), which are listed up to these numbers; published models have 32 and 3.
 constexpr int64_t kMostBlocks = 64, kMostDeepBlocks = 3;
 
-enum class Generation { k2, k2_5, k3 };
+enum class Generation { k2, k2_5, k3, k3_5 };
 
 /// "qwen2_vl" and so on, as in config.json.
 std::string model_type_of(Generation generation);
@@ -28,17 +28,18 @@ struct VisionConfig {
   // Qwen2.5-VL only.
   int64_t window = 112;  // in pixels
   std::vector<int64_t> full_blocks = {7, 15, 23, 31};
-  // Qwen3-VL only.
-  int64_t positions = 2304;  // learned, on a square grid
-  std::vector<int64_t> deep_blocks = {8, 16, 24};
+  // Qwen3-VL and Qwen3.5 only.
+  int64_t positions = 2304;                        // learned, on a square grid
+  std::vector<int64_t> deep_blocks = {8, 16, 24};  // none in Qwen3.5
 
   int64_t head_dim() const { return hidden / heads; }
   int64_t merged() const { return hidden * merge * merge; }  // features of merged patches
   int64_t side() const { return patch * merge; }             // pixels per side of a position
   /// RMSNorms, SwiGLU and windows, instead of LayerNorms and two linear layers.
   bool gated() const { return generation == Generation::k2_5; }
-  /// Learned positions, biases of patches, and features for the decoder's first layers.
-  bool deep() const { return generation == Generation::k3; }
+  /// Learned positions, biases of patches, and features for the decoder's first layers if there are
+  /// deep_blocks.
+  bool deep() const { return generation == Generation::k3 || generation == Generation::k3_5; }
 };
 
 struct QwenVlFields : family::FamilyFields {

@@ -1,5 +1,5 @@
-// Qwen2-VL, Qwen2.5-VL and Qwen3-VL: a vision transformer for images of any size, a merger, and a
-// decoder with positions of time, height and width.
+// Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5: a vision transformer for images of any size, a
+// merger, and a decoder with positions of time, height and width.
 #pragma once
 #include "models/family/model.h"
 #include "models/qwen_vl/merger.h"

@@ -13,7 +13,8 @@ namespace {
 family::FamilyFacts facts_of(Generation generation) {
   const std::string name = generation == Generation::k2     ? "Qwen2-VL"
                            : generation == Generation::k2_5 ? "Qwen2.5-VL"
-                                                            : "Qwen3-VL";
+                           : generation == Generation::k3   ? "Qwen3-VL"
+                                                            : "Qwen3.5";
   return {.name = name,
           .names = checkpoint_names(generation),
           .processor_mark = kImageText,
@@ -27,9 +28,11 @@ QwenVlFamily::QwenVlFamily(Generation generation)
     : Family(facts_of(generation)), generation_(generation) {}
 
 const QwenVlFamily& qwen_vl_family(Generation generation) {
-  static const QwenVlFamily qwen2(Generation::k2), qwen2_5(Generation::k2_5), qwen3(Generation::k3);
+  static const QwenVlFamily qwen2(Generation::k2), qwen2_5(Generation::k2_5), qwen3(Generation::k3),
+      qwen3_5(Generation::k3_5);
   if (generation == Generation::k2) return qwen2;
-  return generation == Generation::k2_5 ? qwen2_5 : qwen3;
+  if (generation == Generation::k2_5) return qwen2_5;
+  return generation == Generation::k3 ? qwen3 : qwen3_5;
 }
 
 family::ModelConfig QwenVlFamily::parse(const nlohmann::json& config,

@@ -15,12 +15,13 @@ std::vector<family::NameRule> part_names(const char* visual, const char* decoder
 }  // namespace
 
 family::CheckpointNames checkpoint_names(Generation generation) {
-  const bool deep = generation == Generation::k3;
+  const bool newer = generation == Generation::k3 || generation == Generation::k3_5,
+             deep = generation == Generation::k3;
   family::CheckpointNames names;
   for (const std::string& visual : {std::string("visual"), std::string("model.visual")}) {
     names.canonical.push_back({visual + ".deepstack_merger_list",
                                deep ? "multi_modal_projector.deepstack_merger_list" : ""});
-    if (!deep) names.canonical.push_back({visual + ".pos_embed", ""});
+    if (!newer) names.canonical.push_back({visual + ".pos_embed", ""});
     names.canonical.push_back({visual + ".merger", "multi_modal_projector.merger"});
     names.canonical.push_back({visual, "vision_tower"});
   }
@@ -33,14 +34,15 @@ family::CheckpointNames checkpoint_names(Generation generation) {
        {"vision_tower", "multi_modal_projector", "language_model.model", "language_model.lm_head"})
     names.canonical.push_back({part, part});
   names.peft = part_names("model.visual", "model.language_model");
-  names.stored = deep ? names.peft : part_names("visual", "model");
+  names.stored = newer ? names.peft : part_names("visual", "model");
   names.ignored = {".inv_freq"};
+  if (generation == Generation::k3_5) names.ignored_parts = {"mtp"};  // predicts several tokens
   // PEFT's module "visual" contains the mergers, so the parts of the tower are listed one by one.
   // PEFT ignores those that a model does not have.
   names.scopes = {{"llm", {"language_model", "lm_head"}},
                   {"projector", {"merger"}},
                   {"vision", {"patch_embed"}}};
-  if (deep) names.scopes["vision"].emplace_back("pos_embed");
+  if (newer) names.scopes["vision"].emplace_back("pos_embed");
   for (int64_t i = 0; deep && i < kMostDeepBlocks; ++i)
     names.scopes["projector"].push_back("deepstack_merger_list." + std::to_string(i));
   for (int64_t i = 0; i < kMostBlocks; ++i)

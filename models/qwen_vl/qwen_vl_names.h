@@ -1,5 +1,5 @@
 // The names of the tensors of Qwen-VL. The published Qwen2-VL and Qwen2.5-VL have no "model."
-// before their parts, Qwen3-VL has it; both spellings are read.
+// before their parts, Qwen3-VL and Qwen3.5 have it; both spellings are read.
 #pragma once
 #include "models/family/checkpoint_names.h"
 #include "models/qwen_vl/config.h"

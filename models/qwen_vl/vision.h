@@ -1,7 +1,7 @@
 // The vision transformers of Qwen2-VL (Wang et al. 2024, arXiv 2409.12191), Qwen2.5-VL (Bai et al.
-// 2025, arXiv 2502.13923) and Qwen3-VL: patches of images of any size, 2-D rotary positions,
-// attention within an image or, in Qwen2.5-VL, within its windows.
-// Shape letters: s patches of all images, d hidden.
+// 2025, arXiv 2502.13923), Qwen3-VL and Qwen3.5: patches of images of any size, 2-D rotary
+// positions, attention within an image or, in Qwen2.5-VL, within its windows. Shape letters: s
+// patches of all images, d hidden.
 #pragma once
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -32,7 +32,7 @@ class PatchProjectionImpl : public torch::nn::Module {
  public:
   PatchProjectionImpl(const VisionConfig& config, at::TensorOptions options);
   at::Tensor forward(const at::Tensor& patches);  // [s, c * patch^2] -> [s, d]
-  at::Tensor weight, bias;                        // [d, c, 2, patch, patch]; bias in Qwen3-VL only
+  at::Tensor weight, bias;                        // [d, c, 2, patch, patch]; bias if config.deep()
 };
 TORCH_MODULE(PatchProjection);
 
@@ -88,7 +88,7 @@ class VisionTowerImpl : public torch::nn::Module {
   /// last block [s, d] in the order of grid.h, followed by those after config.deep_blocks.
   std::vector<at::Tensor> forward(const at::Tensor& pixels, const std::vector<Grid>& grids);
   PatchEmbed patch_embed{nullptr};
-  layers::Embedding pos_embed{nullptr};  // Qwen3-VL only
+  layers::Embedding pos_embed{nullptr};  // if config.deep()
   layers::Stack<VisionBlock> blocks;
 
  private:

@@ -32,6 +32,7 @@ const std::vector<Line>& lines() {
       {"qwen2_5_vl", qwen_vl::qwen_vl_family(qwen_vl::Generation::k2_5)},
       {"qwen2_vl", qwen_vl::qwen_vl_family(qwen_vl::Generation::k2)},
       {"qwen3_vl", qwen_vl::qwen_vl_family(qwen_vl::Generation::k3)},
+      {"qwen3_5", qwen_vl::qwen_vl_family(qwen_vl::Generation::k3_5)},
   };
   return all;
 }

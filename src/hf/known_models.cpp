@@ -101,6 +101,22 @@ io::Json qwen3_vl(const Decoder& decoder, bool small_tower) {
           {"vision_config", tower}};
 }
 
+/// `depth` and `width` of the tower: 12 x 768, 24 x 1024 or 27 x 1152.
+io::Json qwen3_5(const Decoder& decoder, int64_t value_heads, int64_t depth, int64_t width) {
+  io::Json text = decoder_json("qwen3_5_text", decoder);
+  text["linear_num_value_heads"] = value_heads;
+  return {{"model_type", "qwen3_5"},
+          {"torch_dtype", "bfloat16"},
+          {"tie_word_embeddings", decoder.tied},
+          {"text_config", text},
+          {"vision_config",
+           {{"depth", depth},
+            {"hidden_size", width},
+            {"intermediate_size", width == 1152 ? 4304 : 4 * width},
+            {"num_heads", width == 768 ? 12 : 16},
+            {"out_hidden_size", decoder.hidden}}}};
+}
+
 io::Json idefics3(const Decoder& decoder, const io::Json& tower, int64_t image_token,
                   int64_t scale) {
   return {{"model_type", "idefics3"},
@@ -185,6 +201,12 @@ const std::vector<Known>& all_known() {
        qwen3_vl({2560, 9728, 36, 32, 8, 151936, k256, 128, true}, true)},
       {"Qwen/Qwen3-VL-8B-Instruct", qwen3_vl({4096, 12288, 36, 32, 8, 151936, k256, 128}, false)},
       {"Qwen/Qwen3-VL-32B-Instruct", qwen3_vl({5120, 25600, 64, 64, 8, 151936, k256, 128}, false)},
+      {"Qwen/Qwen3.5-0.8B", qwen3_5({1024, 3584, 24, 8, 2, 248320, k256, 256, true}, 16, 12, 768)},
+      {"Qwen/Qwen3.5-2B", qwen3_5({2048, 6144, 24, 8, 2, 248320, k256, 256, true}, 16, 24, 1024)},
+      {"Qwen/Qwen3.5-4B", qwen3_5({2560, 9216, 32, 16, 4, 248320, k256, 256, true}, 32, 24, 1024)},
+      {"Qwen/Qwen3.5-9B", qwen3_5({4096, 12288, 32, 16, 4, 248320, k256, 256}, 32, 27, 1152)},
+      {"Qwen/Qwen3.5-27B", qwen3_5({5120, 17408, 64, 24, 4, 248320, k256, 256}, 48, 27, 1152)},
+      {"Qwen/Qwen3.6-27B", qwen3_5({5120, 17408, 64, 24, 4, 248320, k256, 256}, 48, 27, 1152)},
       {"OpenGVLab/InternVL3-1B", internvl_chat("qwen2", {896, 4864, 24, 14, 2, 151674, k32})},
       {"OpenGVLab/InternVL3-2B", internvl_chat("qwen2", {1536, 8960, 28, 12, 2, 151674, k32})},
       {"OpenGVLab/InternVL3-8B", internvl_chat("qwen2", {3584, 18944, 28, 28, 4, 151674, k32})},

@@ -1,4 +1,4 @@
-// Qwen2-VL, Qwen2.5-VL and Qwen3-VL: their config.json, tensors, names and images.
+// Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5: their config.json, tensors, names and images.
 #include <map>
 #include <set>
 
@@ -86,9 +86,14 @@ TEST_P(QwenVlNames, EveryTensorIsInAModuleOfItsScope) {
 }
 
 TEST_P(QwenVlNames, APartOfTheOtherGenerationIsNone) {
-  const bool deep = config_.model_type == "qwen3_vl";
-  for (const char* part : {"visual.deepstack_merger_list.0.norm", "model.visual.pos_embed"})
-    EXPECT_EQ(config_.family->names.from_peft_name(part).empty(), !deep) << part;
+  const bool deep = config_.model_type == "qwen3_vl", recurrent = config_.model_type == "qwen3_5";
+  const auto is_read = [&](const char* part) {
+    return !config_.family->names.from_peft_name(part).empty();
+  };
+  EXPECT_EQ(is_read("visual.deepstack_merger_list.0.norm"), deep);
+  EXPECT_EQ(is_read("model.visual.pos_embed"), deep || recurrent);
+  EXPECT_EQ(config_.family->names.canonical_name("mtp.fc.weight", config_),
+            recurrent ? "" : "mtp.fc.weight");
   const std::vector<std::string> names = {deep ? "model.visual.deepstack_merger_list.0.norm"
                                                : "model.visual.merger.mlp.0"};
   // Qwen2-VL and Qwen2.5-VL have the same names.
@@ -108,18 +113,24 @@ TEST_P(QwenVlNames, ShapesNameLayersThatAreThere) {
   std::set<std::string> names;
   for (const family::TensorSpec& tensor : config_.family->layout(config_).tensors)
     names.insert(tensor.name);
-  const family::Tower tower = config_.family->layout(config_).vision;
-  for (int64_t i = 0; i < tower.count; ++i) {
-    const std::string block = tower.layers + std::to_string(i) + ".";
-    std::vector<std::string> modules = tower.qkv;
-    modules.insert(modules.end(), tower.mlp_in.begin(), tower.mlp_in.end());
-    modules.insert(modules.end(), tower.norms.begin(), tower.norms.end());
-    modules.push_back(tower.o);
-    modules.push_back(tower.mlp_out);
-    for (const std::string& module : modules)
-      EXPECT_EQ(names.count(block + module + ".weight"), 1u) << module;
+  const family::ModelLayout layout = config_.family->layout(config_);
+  int64_t blocks = 0;
+  for (const family::Tower& tower : {layout.vision, layout.decoder, layout.recurrent}) {
+    blocks += tower.count;
+    for (int64_t i = 0; i < tower.count; ++i) {
+      const int64_t number = tower.numbers.empty() ? i : tower.numbers[static_cast<size_t>(i)];
+      const std::string block = tower.layers + std::to_string(number) + ".";
+      std::vector<std::string> modules = tower.qkv;
+      modules.insert(modules.end(), tower.mlp_in.begin(), tower.mlp_in.end());
+      modules.insert(modules.end(), tower.norms.begin(), tower.norms.end());
+      modules.push_back(tower.o);
+      modules.push_back(tower.mlp_out);
+      for (const std::string& module : modules)
+        EXPECT_EQ(names.count(block + module + ".weight"), 1u) << module;
+    }
+    for (const std::string& table : tower.tables) EXPECT_EQ(names.count(table), 1u) << table;
   }
-  for (const std::string& table : tower.tables) EXPECT_EQ(names.count(table), 1u) << table;
+  EXPECT_EQ(blocks, layout.vision.count + config_.text.layers);
   for (const auto& layer : config_.family->layout(config_).projector.layers)
     EXPECT_EQ(names.count(layer.name + ".weight"), 1u) << layer.name;
 }
@@ -226,9 +237,10 @@ TEST(QwenVlConfig, PublishedSizesAreTransformers) {
     }
     EXPECT_EQ(parameters, published["parameters"]) << config.model_type;
     EXPECT_EQ(count, published["tensors"]);
-    EXPECT_EQ(config.eos_tokens, (std::vector<int64_t>{151645}));
+    EXPECT_EQ(config.eos_tokens,
+              (std::vector<int64_t>{config.model_type == "qwen3_5" ? 248044 : 151645}));
     // Without a processor file: 640x480 keeps its size, rounded to whole positions.
-    const int64_t side = config.model_type == "qwen3_vl" ? 32 : 28;
+    const int64_t side = config.model_type.starts_with("qwen3") ? 32 : 28;
     EXPECT_EQ(family::reference_image_plan(config).positions(),
               std::lround(640.0 / static_cast<double>(side)) *
                   std::lround(480.0 / static_cast<double>(side)));
@@ -259,6 +271,16 @@ TEST(QwenVlConfig, RefusesWhatIsOutOfRange) {
   refused("qwen3_vl", "vision_config", "deepstack_visual_indexes", Json::array({0, 3}));
   refused("qwen3_vl", "vision_config", "deepstack_visual_indexes", Json::array({0, 1, 2, 2}));
   refused("qwen3_vl", "vision_config", "num_position_embeddings", 0);
+  refused("qwen3_5", "vision_config", "num_position_embeddings", 0);
+  refused("qwen3_5", "text_config", "layer_types", Json::array({"linear_attention"}));
+  refused("qwen3_5", "text_config", "layer_types",
+          Json::array({"linear_attention", "linear_attention", "linear_attention"}));
+  refused("qwen3_5", "text_config", "layer_types",
+          Json::array({"linear_attention", "full_attention", "sliding_attention"}));
+  refused("qwen3_5", "text_config", "full_attention_interval", 4);
+  refused("qwen3_5", "text_config", "linear_num_value_heads", 5);
+  refused("qwen3_5", "text_config", "linear_conv_kernel_dim", 1);
+  refused("qwen3_5", "text_config", "partial_rotary_factor", 0.04);
 }
 
 TEST(QwenVlConfig, TheDecodersLayersSlideFromMaxWindowLayersOn) {

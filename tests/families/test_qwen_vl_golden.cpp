@@ -18,6 +18,8 @@ class QwenVlGolden : public QwenVlCase {
  protected:
   family::Model model_ = make_qwen(config_);
   family::Batch batch_ = golden_batch(config_, entry_);
+  // The norm after a gated delta rule amplifies rounding at positions that have read little.
+  double loose_ = config_.text.recurrent.empty() ? 1 : 5;
 
   at::Tensor some(const at::Tensor& features) {  // same as the generator
     return features.flatten().slice(0, 0, std::nullopt, 7);
@@ -51,17 +53,18 @@ TEST_P(QwenVlGolden, PositionsAreTransformers) {
 TEST_P(QwenVlGolden, LogprobsAndLogitsAreTransformers) {
   const at::NoGradGuard no_grad;
   EXPECT_LT(max_difference(model_->supervised_logprobs(batch_), tensor_of(entry_["logprobs"])),
-            kTolerance);
+            loose_ * kTolerance);
   llama::KvCache cache;
   EXPECT_LT(max_difference(model_->next_logits(batch_, cache).flatten(),
                            tensor_of(entry_["last_logits"])),
-            3 * kTolerance);
+            3 * loose_ * kTolerance);
 }
 
 /// The last positions of each row are its answer: scores are the golden's, and the cache contains
 /// only the prompt, so that any other answer can follow.
 TEST_P(QwenVlGolden, OnePassScoresRowsAndBeginsTheirAnswers) {
   const at::NoGradGuard no_grad;
+  if (!model_->is_causal()) GTEST_SKIP() << "the states of a recurrent layer cannot be shortened";
   std::vector<int64_t> prompts;
   for (int64_t row = 0; row < 3; ++row)
     prompts.push_back(batch_.lengths_b[row].item<int64_t>() - 1 - row);
@@ -124,14 +127,14 @@ TEST_P(QwenVlGolden, LoraLogprobsAndGradientsArePefts) {
   const std::vector<lora::Trainable> trainables = lora::make_trainable(*model_, {});
   // The adapters are many and large: their sums of products have twice as many terms.
   EXPECT_LT(max_difference(model_->supervised_logprobs(batch_), tensor_of(entry_["lora_logprobs"])),
-            3 * kTolerance);
+            3 * loose_ * kTolerance);
   test::loss_sum(model_, batch_).backward();
   const Json& norms = entry_["lora_gradient_norms"];
   EXPECT_EQ(trainables.size(), norms.size());
   for (const lora::Trainable& trainable : trainables) {
     ASSERT_TRUE(norms.contains(trainable.name)) << trainable.name;
     const double want = norms[trainable.name];
-    EXPECT_NEAR(trainable.tensor.grad().norm().item<double>(), want, 1e-4 * want + 1e-6)
+    EXPECT_NEAR(trainable.tensor.grad().norm().item<double>(), want, loose_ * 1e-4 * want + 1e-6)
         << trainable.name;
   }
 }
@@ -145,9 +148,9 @@ TEST_P(QwenVlGolden, Bfloat16IsNear) {
   const ops::ComputeDtypeGuard compute(at::kBFloat16);
   const at::Tensor got = half->supervised_logprobs(batch_);
   // Each of about 30 layers and sums rounds a stream near 1 by 2^-9.
-  EXPECT_LT(max_difference(got, tensor_of(entry_["logprobs"])), 30 * std::ldexp(1.0, -9));
-  EXPECT_LT(max_difference(half->supervised_logprobs(packed_of(batch_)), got),
-            30 * std::ldexp(1.0, -9));
+  const double most = loose_ * 30 * std::ldexp(1.0, -9);
+  EXPECT_LT(max_difference(got, tensor_of(entry_["logprobs"])), most);
+  EXPECT_LT(max_difference(half->supervised_logprobs(packed_of(batch_)), got), most);
 }
 
 TEST_P(QwenVlGolden, PackedIsPadded) {

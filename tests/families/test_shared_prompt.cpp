@@ -45,18 +45,26 @@ Json config_of(const std::string& family) {
     text["sliding_window"] = 5;
     text["sliding_window_pattern"] = 2;
   }
-  if (family == "qwen2_5_vl" || family == "qwen3_vl") {  // three axes of positions
+  if (family.starts_with("qwen")) {  // three axes of positions
     text.erase("head_dim");
     text["hidden_size"] = 32;
     text["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {2, 1, 1}}};
     vision = {{"depth", 3},       {"hidden_size", 16},        {"intermediate_size", 24},
               {"num_heads", 2},   {"patch_size", 7},          {"spatial_merge_size", 2},
               {"in_channels", 3}, {"temporal_patch_size", 2}, {"out_hidden_size", 32}};
-    if (family == "qwen3_vl") {
+    if (family == "qwen3_vl" || family == "qwen3_5") {
       text["head_dim"] = 8;
       vision["num_position_embeddings"] = 16;
-      vision["deepstack_visual_indexes"] = {0, 1};
-    } else {
+    }
+    if (family == "qwen3_vl") vision["deepstack_visual_indexes"] = {0, 1};
+    if (family == "qwen3_5") {  // a recurrence in two of three layers
+      text["head_dim"] = 32;
+      text["layer_types"] = {"linear_attention", "full_attention", "linear_attention"};
+      text["linear_num_key_heads"] = 2;
+      text["linear_num_value_heads"] = 4;
+      text["linear_key_head_dim"] = text["linear_value_head_dim"] = 8;
+    }
+    if (family == "qwen2_5_vl") {
       vision["window_size"] = 28;
       vision["fullatt_block_indexes"] = {2};
       vision["hidden_act"] = "silu";
@@ -189,7 +197,7 @@ TEST_P(SharedPrompt, LogprobsAndGradientsAreThoseOfSeparateSequences) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, SharedPrompt,
-                         ::testing::Values("llava", "gemma3", "qwen2_5_vl", "qwen3_vl"),
+                         ::testing::Values("llava", "gemma3", "qwen2_5_vl", "qwen3_vl", "qwen3_5"),
                          [](const auto& info) { return std::string(info.param); });
 
 /// In double precision, with a mask of each whole sequence and without, against sequences that

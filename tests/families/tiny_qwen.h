@@ -1,5 +1,5 @@
-// Tiny Qwen2-VL, Qwen2.5-VL and Qwen3-VL models whose weights are a hash of name and index, as in
-// tests/goldens/models/make_qwen_vl.py. The only file is the golden.
+// Tiny Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5 models whose weights are a hash of name and
+// index, as in tests/goldens/models/make_qwen_vl.py. The only file is the golden.
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -159,8 +159,8 @@ class QwenVlCase : public ::testing::TestWithParam<const char*> {
 inline std::string case_name(const ::testing::TestParamInfo<const char*>& info) {
   return info.param;
 }
-constexpr const char* kCases[] = {"qwen2_vl",   "qwen2_vl_flat_tied",
-                                  "qwen2_5_vl", "qwen2_5_vl_flat_tied",
-                                  "qwen3_vl",   "qwen3_vl_bias_tied"};
+constexpr const char* kCases[] = {
+    "qwen2_vl", "qwen2_vl_flat_tied", "qwen2_5_vl", "qwen2_5_vl_flat_tied",
+    "qwen3_vl", "qwen3_vl_bias_tied", "qwen3_5",    "qwen3_5_old_tied"};
 
 }  // namespace lft::test::qwen_vl_test

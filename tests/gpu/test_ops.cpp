@@ -8,6 +8,9 @@
 #include "models/ops/elementwise/rms_norm.h"
 #include "models/ops/elementwise/rope.h"
 #include "models/ops/elementwise/token_logprobs.h"
+#include "models/ops/recurrent/causal_conv.h"
+#include "models/ops/recurrent/gated_delta.h"
+#include "models/ops/recurrent/gated_norm.h"
 #include "models/ops/weight/nf4.h"
 
 namespace lft::test::ops_test {
@@ -152,6 +155,60 @@ PackedSequences packed(const Shape& lengths, at::Device where) {
   if (!where.is_cpu())
     sequences.starts_s1 = at::tensor(sequences.starts, at::kLong).to(at::kInt).to(where);
   return sequences;
+}
+
+/// beta is a rounded sigmoid, and the gradients of q, k and v are rounded once.
+TEST_P(DeviceOps, GatedDelta) {
+  for (const Shape& lengths : {Shape{1}, Shape{3, 1, 70}, Shape{129, 64}}) {
+    for (const Shape& of : {Shape{1, 2, 8, 5}, Shape{2, 4, 64, 48}, Shape{2, 2, 130, 6}}) {
+      const int64_t t = packed(lengths, at::kCPU).starts.back();
+      const auto op = [&](const std::vector<at::Tensor>& x, at::Device where) {
+        return gated_delta_rule({x[0], x[1], x[2], -x[3].abs(), at::sigmoid(x[4])},
+                                packed(lengths, where))
+            .out_tne;
+      };
+      expect_as_on_cpu(
+          device(),
+          {normal({t, of[0], of[2]}, 19), normal({t, of[0], of[2]}, 20),
+           normal({t, of[1], of[3]}, 21), normal({t, of[1]}, 22), normal({t, of[1]}, 23)},
+          5, 6, 1 << 14, text(lengths) + text(of), op);
+    }
+  }
+}
+
+/// The states after sequences, and from them the next tokens.
+TEST_P(DeviceOps, GatedDeltaStates) {
+  const at::Tensor q = normal({80, 2, 16}, 19), k = normal({80, 2, 16}, 20),
+                   v = normal({80, 4, 8}, 21), g = -normal({80, 4}, 22).abs(),
+                   beta = at::sigmoid(normal({80, 4}, 23)), states = normal({2, 4, 16, 8}, 24);
+  const auto run = [&](at::Device where) {
+    return gated_delta_rule({q.to(where), k.to(where), v.to(where), g.to(where), beta.to(where)},
+                            packed({79, 1}, where), states.to(where), /*final_state=*/true);
+  };
+  const DeltaResult got = run(device()), want = run(at::kCPU);
+  expect_close(got.out_tne, want.out_tne, 1e-5, "out");
+  expect_close(got.state_snde, want.state_snde, 1e-5, "states");
+}
+
+TEST_P(DeviceOps, CausalConv) {
+  const Shape lengths = {5, 1, 40};
+  for (const int64_t channels : {3, 300}) {
+    const auto op = [&](const std::vector<at::Tensor>& x, at::Device where) {
+      return causal_conv_silu(x[0], x[1], packed(lengths, where)).out_tc;
+    };
+    expect_as_on_cpu(device(), {normal({46, channels}, 25), normal({channels, 4}, 26)}, 2, 6, 64,
+                     std::to_string(channels) + " channels", op);
+  }
+}
+
+TEST_P(DeviceOps, GatedNorm) {
+  for (const Shape& shape : {Shape{5, 33}, Shape{2, 3, 128}}) {
+    const auto op = [](const std::vector<at::Tensor>& x, at::Device) {
+      return gated_rms_norm(x[0], x[1], x[2], 1e-6);
+    };
+    expect_as_on_cpu(device(), {normal(shape, 27), normal(shape, 28), normal({shape.back()}, 29)},
+                     3, 6, static_cast<double>(shape.back()), text(shape), op);
+  }
 }
 
 /// Probabilities are rounded before they weight the values, and again in the backward pass.

@@ -149,7 +149,7 @@ TEST_F(Exports, WhatNoExportCanRewriteIsRefused) {
     EXPECT_FALSE(path_exists(temp_.file("refused")));
   };
   refuses(adapter(), Target::kSglang, "SGLang 0.5.23 loads no LLaVA in Hugging Face layout");
-  refuses(adapter(), Target::kSglang, "a merged model would be refused, too");
+  refuses(adapter(), Target::kSglang, "serve it with vLLM (lft export ");
   refuses(adapter(), Target::kGguf, "read the class position last");
   TinyAdapter bias;
   bias.config["lora_bias"] = true;

@@ -207,8 +207,8 @@ TEST_P(WholeScopes, NamesOfModulesThatAreNotThereArePassedOver) {
 
 INSTANTIATE_TEST_SUITE_P(Families, WholeScopes,
                          ::testing::Values("llava", "llava_next", "llava_onevision", "qwen2_vl",
-                                           "qwen2_5_vl", "qwen3_vl", "smolvlm", "internvl",
-                                           "internvl_chat", "gemma3"),
+                                           "qwen2_5_vl", "qwen3_vl", "qwen3_5", "smolvlm",
+                                           "internvl", "internvl_chat", "gemma3"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -33,6 +33,11 @@ constexpr Expected kKernels[] = {
     {"dropout dropout_kernel<set>", 3, 1, 1},
     // The row twice; the codes of 8 elements are 64 bits, adjacent to the next lane's.
     {"fp8 quantize_kernel", 3, 2, 0},
+    // These compute: what they move is a small part of their time.
+    {"gated_delta forward_kernel", 3, 0, 0},
+    {"gated_delta length_kernel", 3, 0, 0},
+    {"gated_delta local_kernel", 3, 0, 0},
+    {"gated_delta reverse_kernel", 3, 0, 0},
     // Three dtypes in one, four loads at a time and the rest; it stores when it unscales.
     {"grad_stats grad_stats_kernel", 1, 15, 15},
     {"grad_stats reduce_kernel", 1, 0, 0},

@@ -6,6 +6,7 @@ import json
 import pathlib
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModelForImageTextToText,
     CLIPVisionConfig,
@@ -30,11 +31,14 @@ from transformers import (
     Qwen2VLForConditionalGeneration,
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
+    Qwen3_5Config,
+    Qwen3_5ForConditionalGeneration,
     SiglipVisionConfig,
     SmolVLMConfig,
     SmolVLMForConditionalGeneration,
 )
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
+from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5RMSNorm
 
 import internvl_chat
 from family_processors import (
@@ -48,6 +52,8 @@ from family_specs import SPECS
 from family_specs_wide import WIDE
 from family_tokenizers import (
     INTERN_TOKENS,
+    QWEN35_SPLIT,
+    QWEN_SPLIT,
     QWEN_TOKENS,
     gemma_tokenizer,
     qwen_tokenizer,
@@ -57,7 +63,8 @@ from family_tokenizers import (
 
 
 def qwen_config(spec, tokenizer, vocab):
-    size = 16 if spec["family"] == "qwen3_vl" else 14
+    newer = spec["family"] in ("qwen3_vl", "qwen3_5")
+    size = 16 if newer else 14
     out = "hidden_size" if spec["family"] == "qwen2_vl" else "out_hidden_size"
     vision = dict(
         spec["vision"],
@@ -67,8 +74,10 @@ def qwen_config(spec, tokenizer, vocab):
         **{out: spec["text"]["hidden_size"]},
     )
     rope = dict(rope_type="default", rope_theta=10000.0, mrope_section=spec["mrope"])
-    if spec["family"] == "qwen3_vl":
+    if newer:
         rope["mrope_interleaved"] = True
+    if "rotary" in spec:
+        rope["partial_rotary_factor"] = spec["rotary"]
     ids = {
         f"{name}_token_id": tokenizer.token_to_id(token)
         for name, token in [
@@ -88,7 +97,12 @@ def qwen_config(spec, tokenizer, vocab):
         eos_token_id=tokenizer.token_to_id("<|im_end|>"),
         pad_token_id=tokenizer.token_to_id("<|endoftext|>"),
     )
-    kinds = dict(qwen2_vl=Qwen2VLConfig, qwen2_5_vl=Qwen2_5_VLConfig, qwen3_vl=Qwen3VLConfig)
+    kinds = dict(
+        qwen2_vl=Qwen2VLConfig,
+        qwen2_5_vl=Qwen2_5_VLConfig,
+        qwen3_vl=Qwen3VLConfig,
+        qwen3_5=Qwen3_5Config,
+    )
     return kinds[spec["family"]](
         text_config=text, vision_config=vision, tie_word_embeddings=spec.get("tie", False), **ids
     )
@@ -207,6 +221,7 @@ CLASSES = dict(
     qwen2_vl=Qwen2VLForConditionalGeneration,
     qwen2_5_vl=Qwen2_5_VLForConditionalGeneration,
     qwen3_vl=Qwen3VLForConditionalGeneration,
+    qwen3_5=Qwen3_5ForConditionalGeneration,
     smolvlm=SmolVLMForConditionalGeneration,
     idefics3=Idefics3ForConditionalGeneration,
 )
@@ -217,13 +232,17 @@ def random_weights(model, seed):
     special tokens are never the most likely, except the one that ends answers."""
     generator = torch.Generator().manual_seed(seed)
     zero_centred = {
-        id(module.weight) for module in model.modules() if isinstance(module, Gemma3RMSNorm)
+        id(module.weight)
+        for module in model.modules()
+        if isinstance(module, (Gemma3RMSNorm, Qwen3_5RMSNorm))
     }
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             if "lambda_" in name:
                 parameter.copy_(noise * 0.3 + 0.6)
+            elif "A_log" in name:  # half of a state is forgotten after a few to some hundred tokens
+                parameter.copy_(noise - 2.5)
             elif "norm" in name or "ln_q" in name:
                 parameter.copy_(
                     noise * 0.1
@@ -285,6 +304,35 @@ def as_published(path):
     file.write_text(json.dumps(data, indent=2))
 
 
+def as_qwen3_vl(path):
+    """config.json of Qwen3.5 in the spelling of Qwen3-VL before transformers 5."""
+    file = path / "config.json"
+    data = json.loads(file.read_text())
+    text = data["text_config"]
+    rope = text.pop("rope_parameters")
+    for key in ["rope_theta", "partial_rotary_factor"]:
+        text[key] = rope.pop(key)
+    text["rope_scaling"] = rope
+    data["vision_config"]["model_type"] = "qwen3_5"
+    data["torch_dtype"] = data.pop("dtype")
+    file.write_text(json.dumps(data, indent=2))
+
+
+def add_mtp(path):
+    """Tensors of published checkpoints that neither transformers nor lft reads."""
+    file = sorted(path.glob("*.safetensors"))[-1]
+    tensors = load_file(file)
+    generator = torch.Generator().manual_seed(3)
+    for name in ["mtp.fc.weight", "mtp.layers.0.self_attn.q_proj.weight", "mtp.norm.weight"]:
+        tensors[name] = torch.randn([6, 8], generator=generator)
+    save_file(tensors, file, metadata={"format": "pt"})
+    index = path / "model.safetensors.index.json"
+    if index.exists():
+        data = json.loads(index.read_text())
+        data["weight_map"] |= {name: file.name for name in tensors}
+        index.write_text(json.dumps(data, indent=2))
+
+
 def load_model(path):
     """A checkpoint in float32."""
     config = json.loads((pathlib.Path(path) / "config.json").read_text())
@@ -312,7 +360,10 @@ def build(name, path, seed=0):
         if wide
         else gemma_tokenizer(path, spec)
         if gemma
-        else qwen_tokenizer(INTERN_TOKENS if intern else QWEN_TOKENS)
+        else qwen_tokenizer(
+            INTERN_TOKENS if intern else QWEN_TOKENS,
+            QWEN35_SPLIT if spec["family"] == "qwen3_5" else QWEN_SPLIT,
+        )
     )
     vocab = spec.get("vocab", (tokenizer.get_vocab_size() + 63) // 64 * 64)
     config = (
@@ -341,6 +392,10 @@ def build(name, path, seed=0):
     model.save_pretrained(path, max_shard_size="150KB" if spec.get("shards") else "5GB")
     if spec.get("flat"):
         as_published(path)
+    if spec.get("old"):
+        as_qwen3_vl(path)
+    if spec.get("mtp"):
+        add_mtp(path)
     if spec.get("original"):
         internvl_chat.convert(path, spec["tiles"])
     generation = path / "generation_config.json"

@@ -21,6 +21,10 @@ QWEN_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+# Qwen3.5: marks belong to the letters before them.
+QWEN35_SPLIT = QWEN_SPLIT.replace(r"\p{L}+", r"[\p{L}\p{M}]+").replace(
+    r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]"
+)
 QWEN_TOKENS = [
     "<|endoftext|>",
     "<|im_start|>",
@@ -75,11 +79,11 @@ def train_byte_bpe(special, split):
     return tokenizer
 
 
-def qwen_tokenizer(special=QWEN_TOKENS):
+def qwen_tokenizer(special=QWEN_TOKENS, split=QWEN_SPLIT):
     tokenizer = train_byte_bpe(
         special,
         [
-            pre_tokenizers.Split(Regex(QWEN_SPLIT), behavior="isolated", invert=False),
+            pre_tokenizers.Split(Regex(split), behavior="isolated", invert=False),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ],
     )

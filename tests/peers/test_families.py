@@ -19,6 +19,7 @@ import yaml
 from huggingface_hub import ModelCard
 from peft import LoraConfig, PeftModel, get_peft_model
 from PIL import Image
+from safetensors.torch import load_file
 from transformers import (
     AutoProcessor,
     AutoTokenizer,
@@ -56,6 +57,7 @@ TRAINED = [
     "qwen2_gqa",
     "qwen25_gqa",
     "qwen3_gqa",
+    "qwen35_gqa",
     "smol_tied",
     "llava_qwen2_siglip",
     "next_mistral",
@@ -367,7 +369,7 @@ def targets_of(name):
     """LoRA on decoder, projector and vision tower, under PEFT's names."""
     decoder = (
         r".*(language_model|text_model).*"
-        r"\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
+        r"\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj|in_proj_\w+|out_proj)"
     )
     if is_gemma(name):  # no linear layer in the projector
         return rf"({decoder})|(.*vision_tower.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2))"
@@ -472,6 +474,21 @@ def check_prompts(peer, scored, images):
         assert ids == line["input_ids"], item["id"]
         want = peer.logprobs(ids, line["labels"], extra)
         assert line["logprobs"] == pytest.approx(want, abs=TOLERANCE), item["id"]
+
+
+@pytest.mark.parametrize("name", ["qwen35_gqa", "qwen35_bf16_shards"])
+def test_a_merge_keeps_tensors_that_no_model_reads(name, family_dir, family_adapter, tmp_path):
+    base, merged = family_dir(name), tmp_path / "merged"
+    done = lft("merge", "--model", base, "--adapter", family_adapter(name), "--out", merged)
+    assert "mtp" not in done.stdout + done.stderr
+    kept = 0
+    for file in base.glob("*.safetensors"):
+        before, after = load_file(file), load_file(merged / file.name)
+        assert before.keys() == after.keys()
+        for key in [key for key in before if key.startswith("mtp.")]:
+            assert torch.equal(before[key], after[key])
+            kept += 1
+    assert kept == 3
 
 
 def scopes_of(name):
@@ -611,6 +628,7 @@ def test_packed_passes_and_recomputation_give_the_same_steps(
         "qwen2_gqa",
         "qwen25_gqa",
         "qwen3_gqa",
+        "qwen35_gqa",
         "smol_tied",
         "llava_qwen2_siglip",
         "gemma_gqa",
@@ -636,7 +654,7 @@ def test_steps_over_an_nf4_base(name, family_dir, family_adapter, images, family
     coded = {
         key: value.detach()
         for key, value in base.items()
-        if re.search(r"(language_model|text_model).*layers\.\d+\.(self_attn|mlp)\.\w+_proj\.", key)
+        if re.search(r"(language_model|text_model).*layers\.\d+\.\w+\.\w*_proj", key)
         and value.dim() == 2
     }
     assert coded
@@ -712,6 +730,7 @@ def pixels_of(peer, extra):
         "qwen2_flat_shards",
         "qwen25_gqa",
         "qwen3_gqa",
+        "qwen35_gqa",
         "smol_tied",
         "idefics3_shards",
         "llava_qwen2_siglip",
@@ -799,6 +818,7 @@ def test_images_of_many_forms_take_the_processors_places(name, family_dir, famil
         "qwen2_flat_shards",
         "qwen25_gqa",
         "qwen3_gqa",
+        "qwen35_gqa",
         "smol_tied",
         "idefics3_shards",
         "llava_qwen2_siglip",
@@ -848,7 +868,7 @@ def test_the_adapters_python_answers_as_lft_does(
         said.append(out.getvalue().strip())
         assert said[-1] == lft("generate", *asked).stdout.strip()
     assert any(said)
-    oldest = "4.57" if name.startswith("qwen3") else "4.52"
+    oldest = dict(qwen3_gqa="4.57", qwen35_gqa="5.2").get(name, "4.52")
     card = (adapter / "README.md").read_text()
     assert f"transformers {oldest} or newer" in card
     (packages,) = re.findall("^pip install (.*)$", card, re.M)
@@ -872,6 +892,7 @@ def test_the_adapters_python_answers_as_lft_does(
         ("qwen-vl-lora", "qwen2_gqa"),
         ("qwen-vl-lora", "qwen25_gqa"),
         ("qwen-vl-lora", "qwen3_tied"),
+        ("qwen-vl-lora", "qwen35_tied"),
     ],
 )
 def test_the_recipe_trains_in_miniature(recipe, name, family_dir, images, family_rows, tmp_path):

@@ -27,6 +27,10 @@ PLANTED = {
     "qwen2_gqa": ("visual.blocks.1.mlp.fc1", "vision_tower.blocks.1.mlp.fc1"),
     "qwen25_gqa": ("visual.blocks.1.mlp.gate_proj", "vision_tower.blocks.1.mlp.gate_proj"),
     "qwen3_gqa": ("visual.blocks.1.attn.qkv", "vision_tower.blocks.1.attn.qkv"),
+    "qwen35_gqa": (
+        "layers.1.linear_attn.in_proj_qkv",
+        "language_model.model.layers.1.linear_attn.in_proj_qkv",
+    ),
     "smol_tied": (
         "vision_model.encoder.layers.1.self_attn.v_proj",
         "vision_tower.encoder.layers.1.self_attn.v_proj",
@@ -136,6 +140,20 @@ def test_the_summary_counts_what_transformers_counts(name, family_dir, tmp_path)
         family_dir(name), tmp_path / "planted", stored, lambda weight: weight[:-1].clone()
     )
     assert stored + ".weight: found [" in lft("summary", short, code=3).stderr
+
+
+def test_a_recurrent_layer_of_zeros_is_odd(family_dir, tmp_path):
+    """Among the layers of its kind, which are every layer but the fourth."""
+    name = "language_model.model.layers.2.linear_attn.out_proj.weight"
+    healthy = lft("debug", "base", family_dir("qwen35_gqa")).stdout
+    assert name not in healthy and "nothing looks odd" in healthy
+    planted = with_weight(
+        family_dir("qwen35_gqa"),
+        tmp_path / "planted",
+        "layers.2.linear_attn.out_proj",
+        torch.zeros_like,
+    )
+    assert name in lft("debug", "base", planted).stdout
 
 
 @pytest.mark.parametrize("name", NAMES)

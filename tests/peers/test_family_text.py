@@ -32,7 +32,9 @@ TEXTS = {
     "words": "I'll they've WE'RE don't It's 'S 'LL x'y",
     "long": "0123456789 the cat, the dog; e\u0301 中 " * 4000,
 }
-NAMES = ["qwen25_gqa", "qwen3_gqa", "smol_tied", "gemma_gqa", "intern_gqa", "chat_gqa"]
+NAMES = [
+    *["qwen25_gqa", "qwen3_gqa", "qwen35_gqa", "smol_tied", "gemma_gqa", "intern_gqa", "chat_gqa"]
+]
 MOST = 512
 
 

@@ -257,6 +257,14 @@ DECODERS = {
         scaled(**YARN, original_max_position_embeddings=64, attention_factor=1.3),
     ),
     "yarn_interleaved": ("layout_qwen3", scaled(**YARN, original_max_position_embeddings=64)),
+    "yarn_of_a_part_of_a_head": (
+        "qwen35_gqa",
+        scaled(**YARN, original_max_position_embeddings=64),
+    ),
+    "dynamic_of_a_part_of_a_head": (
+        "qwen35_gqa",
+        scaled(rope_type="dynamic", factor=8.0, context=40),
+    ),
     "yarn_of_some_layers": ("gemma_gqa", scaled(**YARN, original_max_position_embeddings=64)),
     "dynamic": ("llava_mistral", scaled(rope_type="dynamic", factor=8.0, context=40)),
     "dynamic_mrope": ("layout_qwen3", scaled(rope_type="dynamic", factor=8.0, context=40)),

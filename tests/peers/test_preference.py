@@ -212,7 +212,7 @@ def train_kto(model, samples, labels, case, answer_sums):
     return records
 
 
-def check_steps(run, want):
+def check_steps(run, want, relative=RELATIVE):
     lines = step_lines(run)
     assert len(lines) == STEPS
     assert "reward_accuracy" in lines[0] or "kl" in lines[0]
@@ -220,12 +220,20 @@ def check_steps(run, want):
         for key, value in record.items():
             if key == "reward_accuracy" and line["step"] <= 2:
                 continue  # the rate of step 1 is 0: all rewards are 0 up to rounding
-            assert line[key] == pytest.approx(value, rel=RELATIVE, abs=1e-4), (line["step"], key)
+            assert line[key] == pytest.approx(value, rel=relative, abs=1e-4), (line["step"], key)
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_twenty_steps_of_qwen(name, family_dir, family_adapter, images, tmp_path):  # noqa: F811
-    family = "qwen25_gqa"
+@pytest.mark.parametrize(
+    "name, family", [*((name, "qwen25_gqa") for name in OBJECTIVES), ("dpo", "qwen35_gqa")]
+)
+def test_twenty_steps_of_qwen(
+    name,
+    family,
+    family_dir,  # noqa: F811
+    family_adapter,  # noqa: F811
+    images,
+    tmp_path,
+):
     rows, sides = pairs()
     start = family_adapter(family)
     path = test_families.make_recipe(
@@ -244,6 +252,8 @@ def test_twenty_steps_of_qwen(name, family_dir, family_adapter, images, tmp_path
     check_steps(
         tmp_path / "run",
         train(name, peer.model, samples, case, lambda rows: family_sums(peer, rows)),
+        # Norms after a gated delta rule amplify rounding where little was read.
+        5 * RELATIVE if family == "qwen35_gqa" else RELATIVE,
     )
 
 

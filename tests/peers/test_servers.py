@@ -151,7 +151,7 @@ def test_vllm_adds_what_peft_adds_to_each_family(
     compare_vllm(exported(adapter, model, "vllm", tmp_path / "out"), model, adapter)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("qwen")])
+@pytest.mark.parametrize("name", [name for name in NAMES if re.match("qwen(2|25|3)_", name)])
 def test_sglang_adds_what_peft_adds_to_the_decoder(
     name,
     family_dir,  # noqa: F811

@@ -28,6 +28,7 @@ CHECKPOINTS = dict(
     qwen2_gqa="qwen2_vl",
     qwen25_gqa="qwen2_5_vl",
     qwen3_gqa="qwen3_vl",
+    qwen35_gqa="qwen3_5",
     smol_tied="smolvlm",
     idefics3_shards="idefics3",
     gemma_gqa="gemma3",
@@ -165,6 +166,7 @@ ENDS = dict(
     qwen2_vl="<|im_end|>",
     qwen2_5_vl="<|im_end|>",
     qwen3_vl="<|im_end|>",
+    qwen3_5="<|im_end|>",
     smolvlm="<end_of_utterance>",
     idefics3="<end_of_utterance>",
     gemma3="<end_of_turn>",
@@ -197,7 +199,7 @@ class Reference:
         messages = in_parts(talk["messages"])
         try:
             shown, spans = self.render(talk, marked_messages(messages))
-        except jinja2.TemplateError:
+        except (jinja2.TemplateError, TypeError):
             return None
         for number, item in enumerate(messages):  # an omitted answer is refused
             if item["role"] == "assistant" and mark(0, number) not in shown:

@@ -40,6 +40,7 @@ NAMES = [
     "tied_next",
     "tied_idefics3",
     "smol_tied",
+    "qwen35_tied",
     "llava_qwen2_siglip",
     "gemma_gqa",
     "intern_qwen3_norms",

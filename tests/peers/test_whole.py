@@ -30,6 +30,7 @@ RUNS = [
     ("next_mistral", "decoder_and_lora"),
     ("smol_tied", "decoder_and_lora"),
     ("qwen25_gqa", "second_stage"),
+    ("qwen35_gqa", "second_stage"),
 ]
 
 

@@ -11,6 +11,7 @@
 namespace lft::ops::loops {
 
 LFT_INLINE float load(const float* p) { return *p; }
+LFT_INLINE double load(const double* p) { return *p; }
 LFT_INLINE float load(const Bf16* p) {
   return std::bit_cast<float>(static_cast<uint32_t>(p->x) << 16);
 }
@@ -25,6 +26,7 @@ LFT_INLINE float load(const Half* p) {
   return std::bit_cast<float>((magnitude < 0x400u ? small : normal) | sign);
 }
 LFT_INLINE void store(float* p, float value) { *p = value; }
+LFT_INLINE void store(double* p, double value) { *p = value; }
 LFT_INLINE void store(Bf16* p, float value) {  // round to nearest, ties to even; NaN stays NaN
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;

@@ -29,6 +29,8 @@ int64_t multiply_adds(const at::RecordFunction& fn) {
     return product_size(in[0].toTensor(), in[1].toTensor());
   if (op == "aten::addmm" || op == "aten::addmm_" || op == "aten::baddbmm")
     return product_size(in[1].toTensor(), in[2].toTensor());
+  if (op == "aten::linalg_solve_triangular")  // half of a product
+    return product_size(in[0].toTensor(), in[1].toTensor()) / 2;
   if (op == "aten::scaled_dot_product_attention")
     return attention_size(in[0].toTensor(), in[1].toTensor(), in[2].toTensor());
   return 0;
@@ -61,9 +63,14 @@ at::Tensor meta_attention(const at::Tensor& q, const at::Tensor&, const at::Tens
   return at::empty(sizes, q.options());
 }
 
+at::Tensor meta_solve_triangular(const at::Tensor&, const at::Tensor& b, bool, bool, bool) {
+  return at::empty(b.sizes(), b.options());
+}
+
 TORCH_LIBRARY_IMPL(aten, Meta, library) {
   library.impl("index_select", &meta_index_select);
   library.impl("native_layer_norm", &meta_layer_norm);
+  library.impl("linalg_solve_triangular", &meta_solve_triangular);
   library.impl("scaled_dot_product_attention", &meta_attention);
 }
 

@@ -114,15 +114,15 @@ void check_not_injected(const std::vector<lora::LinearSite>& sites) {
   }
 }
 
-/// lft's layers require 1 <= rank <= min(in, out); PEFT also writes larger ranks.
+/// lft's layers require 1 <= rank <= max(in, out); PEFT also writes larger ranks.
 void check_rank(const AdapterDir& dir, const std::vector<lora::LinearSite>& sites) {
   for (const lora::LinearSite& site : sites) {
-    const int64_t most = std::min(site.layer->weight.size(0), site.layer->weight.size(1));
+    const int64_t most = std::max(site.layer->weight.size(0), site.layer->weight.size(1));
     const int64_t rank = dir.lora.of(site.name).rank;
     if (rank <= most) continue;
     refuse(ErrorKind::kInput, "the adapter's rank is larger than a layer",
            dir.path + ": " + site.name, "rank " + std::to_string(rank),
-           "at most " + std::to_string(most) + ", the smaller side of the layer's weight");
+           "at most " + std::to_string(most) + ", the larger side of the layer's weight");
   }
 }
 

@@ -77,8 +77,8 @@ class Exporter {
     refuse(ErrorKind::kInput, client_of(request_.target) + " reads no form of this adapter",
            dir_.path, join(found, "\n"),
            "an adapter that it reads, or that an export can rewrite for it",
-           model ? "a merged model would be refused, too: serve it with vLLM (lft export " +
-                       adapter + " --target vllm --out DIR) or with lft serve"
+           model ? "serve it with vLLM (lft export " + adapter +
+                       " --target vllm --out DIR) or with lft serve"
                  : "lft merge --adapter " + adapter + " --out MODEL writes a whole model instead");
   }
 

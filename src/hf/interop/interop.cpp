@@ -16,7 +16,8 @@ struct InteropRow {
   const char* transformers_class;  // empty: the checkpoint's own code
   const char* oldest_transformers = "4.52";
   const char* more_packages = "";
-  bool sglang = false;
+  bool sglang = false;        // lft exports adapters to it
+  bool sglang_loads = false;  // it loads the model, at least without an adapter of lft
   /// The processor's argument for the largest number of pixels; null: max_pixels itself.
   std::string (*size_argument)(const family::ModelConfig&, int64_t max_pixels) = nullptr;
   /// Why lft does not write a GGUF of the model, as a sentence; empty: no particular reason.
@@ -77,6 +78,10 @@ const InteropRow kInterop[] = {
      .sglang = true,
      .why_no_gguf = qwen_vl_without_gguf,
      .gguf = qwen_vl_gguf},
+    {.model_type = "qwen3_5",
+     .transformers_class = "Qwen3_5ForConditionalGeneration",
+     .oldest_transformers = "5.2",
+     .sglang_loads = true},
 };
 
 const InteropRow& row_of(const family::ModelConfig& config) {
@@ -115,6 +120,7 @@ std::string why_not_served(Server server, const family::ModelConfig& config) {
   const std::string& name = config.family->name;
   if (server == Server::kSglang) {
     if (row.sglang) return "";
+    if (row.sglang_loads) return "lft exports no adapter of " + name + " to SGLang";
     return std::string(row.transformers_class).empty()
                ? "lft exports no adapter of " + name + "'s original layout to SGLang"
                : "SGLang 0.5.23 loads no " + name + " in Hugging Face layout";

@@ -5,6 +5,7 @@
 
 #include "models/llama/kv_cache.h"
 #include "src/infer/evaluate.h"
+#include "src/train/memory/memory_delta.h"
 
 namespace lft::train {
 namespace {
@@ -46,9 +47,15 @@ Moment evaluation_moment(const RunSettings& settings, double gradients) {
   if (!metric) return moment;
   const llama::LlamaConfig& text = settings.config.text;
   const int64_t positions = rows * llama::whole_key_steps(row.tokens + answer);
+  const auto recurrent =
+      static_cast<int64_t>(std::count(text.recurrent.begin(), text.recurrent.end(), true));
+  const double compute = pass_types(settings).compute;
   moment.activations["keys and values of answers"] +=
-      static_cast<double>(2 * text.layers * text.kv_heads * text.head_dim * positions) *
-      pass_types(settings).compute;
+      static_cast<double>(2 * (text.layers - recurrent) * text.kv_heads * text.head_dim *
+                          positions) *
+      compute;
+  if (recurrent > 0)
+    moment.activations["states of answers"] = delta_states(text.delta, rows, recurrent, compute);
   moment.temporaries += 4.0 * 2 * static_cast<double>(rows * text.vocab);  // logits
   return moment;
 }

@@ -13,6 +13,7 @@
 #include "models/ops/weight/fp8.h"
 #include "src/train/inputs/init_adapter.h"
 #include "src/train/inputs/model_shapes.h"
+#include "src/train/memory/memory_delta.h"
 #include "src/train/optim/rules.h"
 
 namespace lft::train {
@@ -151,6 +152,8 @@ struct Stack {
   double attended = 0;          // tokens in attention
   double stream = 4;            // bytes per element of the residual stream
   bool joined = false;          // attention outputs of several sequences are concatenated by a copy
+  bool gates = false;           // attention is multiplied by a gate
+  const llama::DeltaConfig* delta = nullptr;  // of a gated delta rule instead of attention
 };
 
 /// Whether attention over all sequences of a pass is one kernel.
@@ -176,6 +179,17 @@ struct Block {
   double tokens = 0, kept = 0, attended = 0;
 };
 
+/// The width of each layer that reads the input of attention or of a gated delta rule.
+std::vector<double> widths_of(const Stack& s) {
+  if (s.delta != nullptr) {
+    const auto heads = static_cast<double>(s.delta->value_heads);
+    return {static_cast<double>(s.delta->channels()), static_cast<double>(s.delta->values()), heads,
+            heads};
+  }
+  const size_t layers = s.tower.qkv.size();
+  return std::vector<double>(layers, 3 / static_cast<double>(layers) * s.attention);
+}
+
 Block make_block(const Stack& s, int64_t index) {
   const std::string name = s.tower.layers + std::to_string(index) + ".";
   Block block{.qkv = {},
@@ -185,9 +199,9 @@ Block make_block(const Stack& s, int64_t index) {
               .tokens = s.tokens,
               .kept = index + 1 == s.tower.count ? s.kept : s.tokens,
               .attended = s.attended};
-  const double share = 3 / static_cast<double>(s.tower.qkv.size());
-  for (const std::string& layer : s.tower.qkv)
-    block.qkv.push_back({name + layer, s.width, share * s.attention});
+  const std::vector<double> widths = widths_of(s);
+  for (size_t i = 0; i < widths.size(); ++i)
+    block.qkv.push_back({name + s.tower.qkv[i], s.width, widths[i]});
   for (const std::string& layer : s.tower.mlp_in)
     block.in.push_back({name + layer, s.width, s.inner});
   return block;
@@ -225,13 +239,19 @@ double attention_keeps(const Counting& c, const Stack& s, const Block& b, bool& 
   }
   saved += norm_keeps(c, s, b.tokens, users, graph);
   graph |= users > 0;
+  if (s.delta != nullptr) {
+    if (graph) saved += delta_keeps(*s.delta, b.attended, b.kept, t.compute);
+    graph |= c.trains.keeps_input(b.o.name);
+    return saved + adapter_keeps(c, b.o, b.kept);
+  }
   if (graph) saved += b.attended * (4 * s.attention * wide + 4 * s.attention / s.head);
   if (graph && s.tower.head_norms)  // q and k before their norms
     saved += b.tokens * (s.heads + s.kv_heads) * (s.head * t.compute + 4);
   if (t.widens && graph) saved += b.attended * s.attention * t.compute;
   const bool keeps_o = c.trains.keeps_input(b.o.name);
-  if (keeps_o && (!graph || b.kept < b.tokens || s.joined))
+  if (keeps_o && (!graph || b.kept < b.tokens || s.joined || s.gates))
     saved += b.kept * s.attention * t.compute;
+  if (graph && s.gates) saved += b.kept * s.attention * t.compute;  // the gate
   graph |= keeps_o;
   return saved + adapter_keeps(c, b.o, b.kept) + branch_keeps(c, s, b, graph);
 }
@@ -252,6 +272,12 @@ double mlp_keeps(const Counting& c, const Stack& s, const Block& b, bool& graph)
   return saved + branch_keeps(c, s, b, graph);
 }
 
+/// Elements per token of the temporaries of attention, or of a gated delta rule.
+double mixing_width(const Stack& s) {
+  if (s.delta != nullptr) return delta_width(*s.delta);
+  return (s.gates ? 7 : 4) * s.attention;
+}
+
 /// `reached`: the block's input needs a gradient.
 MemoryUnit block_unit(const Counting& c, const Stack& s, int64_t index, bool reached) {
   const PassTypes& t = c.types;
@@ -267,32 +293,36 @@ MemoryUnit block_unit(const Counting& c, const Stack& s, int64_t index, bool rea
   if (graph) {
     const double gradient = b.kept * d * (s.stream + (s.stream == compute ? 0 : compute));
     unit.backward = gradient + std::max(inners * inner, inner + dropped) + copy;
-    unit.second = b.tokens * d * (s.stream + t.norm) + b.attended * 4 * s.attention * wide +
+    unit.second = b.tokens * d * (s.stream + t.norm) + b.attended * mixing_width(s) * wide +
                   weight_copy(c, b.qkv[0]);
+    if (s.delta != nullptr && t.gpu) unit.second += delta_workspace(*s.delta, b.attended);
   }
   const bool fp8 = c.in_fp8(b.in[0].name);
   if (t.widens || fp8) unit.backward += b.kept * (d + s.inner) * (fp8 && c.fp8_products ? 1 : 4);
-  unit.forward = std::max(b.tokens * d * (s.stream + t.norm) + b.attended * 3 * s.attention * wide,
-                          b.kept * d * (s.stream + t.norm) + inners * inner) +
-                 copy;
+  unit.forward =
+      std::max(b.tokens * d * (s.stream + t.norm) + b.attended * 0.75 * mixing_width(s) * wide,
+               b.kept * d * (s.stream + t.norm) + inners * inner) +
+      copy;
   if (c.trains.whole(b.in[0].name))
     unit.backward += d * s.inner * (compute + 4);  // a weight's gradient before it is one of FP32
   unit.gradients = 4 * c.trains.elements_under(s.tower.layers + std::to_string(index) + ".");
   unit.recomputed = c.every > 0 && index % c.every == 0 && graph;
   if (unit.recomputed || !graph) {  // nothing is kept; norms and sums stay to the end
     unit.forward =
-        std::max(b.tokens * d * (s.stream + t.norm) + b.attended * 4 * s.attention * wide,
+        std::max(b.tokens * d * (s.stream + t.norm) + b.attended * mixing_width(s) * wide,
                  b.kept * (d * (3 * s.stream + 2 * t.norm) + inners * s.inner * compute)) +
         copy + (graph ? 0 : unit.input);
   }
   return unit;
 }
 
-/// Returns whether the blocks' output needs a gradient; `reached`: the input does.
-bool add_blocks(const Counting& c, const Stack& stack, std::vector<MemoryUnit>& units,
-                bool reached) {
+/// Returns whether the blocks' output needs a gradient; `reached`: the input does. `recurrent`: the
+/// decoder's blocks without attention.
+bool add_blocks(const Counting& c, const Stack& stack, std::vector<MemoryUnit>& units, bool reached,
+                const Stack* recurrent = nullptr) {
   for (int64_t i = 0; i < stack.tower.count; ++i) {
-    units.push_back(block_unit(c, stack, i, reached));
+    const bool is_recurrent = recurrent != nullptr && c.config.text.recurrent_at(i);
+    units.push_back(block_unit(c, is_recurrent ? *recurrent : stack, i, reached));
     reached |= units.back().gradients > 0;
   }
   return reached;
@@ -359,13 +389,23 @@ bool add_decoder(const Counting& c, std::vector<MemoryUnit>& units, bool reached
     units.back().saved = units.back().early = masks;
     units.back().forward = masks;
   }
-  Stack stack = make_stack(c.trains.layout.decoder, "decoder layer ", "decoder layers");
-  stack.tokens = static_cast<double>(c.shape.rows * c.shape.longest);
-  stack.kept = static_cast<double>(c.shape.supervised);
-  stack.attended = static_cast<double>(c.shape.attended);
-  stack.joined = c.shape.samples > c.shape.rows && !fused_sequences(c.types);
-  stack.stream = c.types.stream;
-  return add_blocks(c, stack, units, reached || c.trains.whole(family::kDecoder));
+  const auto stack_of = [&](const family::Tower& tower) {
+    Stack stack = make_stack(tower, "decoder layer ", "decoder layers");
+    stack.tower.count = c.config.text.layers;
+    stack.tokens = static_cast<double>(c.shape.rows * c.shape.longest);
+    stack.kept = static_cast<double>(c.shape.supervised);
+    stack.attended = static_cast<double>(c.shape.attended);
+    stack.joined = c.shape.samples > c.shape.rows && !fused_sequences(c.types);
+    stack.stream = c.types.stream;
+    return stack;
+  };
+  Stack attention = stack_of(c.trains.layout.decoder);
+  attention.gates = c.config.text.gated_attention;
+  reached = reached || c.trains.whole(family::kDecoder);
+  if (c.trains.layout.recurrent.count == 0) return add_blocks(c, attention, units, reached);
+  Stack recurrent = stack_of(c.trains.layout.recurrent);
+  recurrent.delta = &c.config.text.delta;
+  return add_blocks(c, attention, units, reached, &recurrent);
 }
 
 /// Final norm and LM head, in chunks of rows unless the head has an adapter.

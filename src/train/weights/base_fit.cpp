@@ -62,7 +62,8 @@ struct Meeting {
 std::vector<Meeting> meetings(const TowerNames& tower) {
   std::vector<Meeting> all;
   if (!tower.q.empty()) {
-    all = {{{tower.v, true}, {tower.o, false, true}}, {{tower.k, true}, {tower.q, true, true}}};
+    all = {{{tower.v, true}, {tower.o, false, true}}};
+    if (!tower.gates) all.push_back({{tower.k, true}, {tower.q, true, true}});
   }
   for (const std::string& in : tower.mlp_in) all.push_back({{in, true}, {tower.mlp_out, false}});
   return all;
@@ -116,7 +117,7 @@ Fit fit_of(const TowerNames& tower, const Meeting& meeting, const TensorStats& a
 std::vector<Fit> fits_of(const TowerNames& tower, const StatsByName& stats,
                          const Meeting& meeting) {
   std::vector<Fit> fits;
-  for (int64_t layer = 0; layer < tower.count; ++layer) {
+  for (const int64_t layer : tower.numbers) {
     const std::string name_a = tower.weight(layer, meeting.a.module);
     const std::string name_b = tower.weight(layer, meeting.b.module);
     if (!is_usable(stats.at(name_a)) || !is_usable(stats.at(name_b))) continue;

@@ -100,8 +100,7 @@ std::pair<double, double> difference_of(const LayerSketch& a, const LayerSketch&
 
 Couplings couplings_of(const TowerNames& tower, const hf::ModelDir& dir) {
   std::vector<LayerSketch> layers;
-  for (int64_t layer = 0; layer < tower.count; ++layer)
-    layers.push_back(sketch_layer(tower, dir, layer));
+  for (const int64_t layer : tower.numbers) layers.push_back(sketch_layer(tower, dir, layer));
   const size_t n = layers.size();
   Couplings couplings{.layers = tower.count,
                       .mean = std::vector<double>(n * n),
@@ -252,7 +251,8 @@ bool is_inverted(const OrderShown& shown, const Inversions& odd) {
 
 std::string layer_names(const TowerNames& tower, const LayerPlaces& layers) {
   std::vector<std::string> names;
-  for (const int64_t layer : layers) names.push_back(tower.layers + std::to_string(layer));
+  for (const int64_t layer : layers)
+    names.push_back(tower.layers + std::to_string(tower.numbers[static_cast<size_t>(layer)]));
   return join(names, " and ", 8);
 }
 

@@ -88,7 +88,7 @@ TowerJudged judge(const TowerNames& names, const StatsByName& stats) {
   std::vector<std::string> modules = names.into;
   modules.insert(modules.end(), names.out_of.begin(), names.out_of.end());
   int64_t varying = 0;
-  for (int64_t layer = 0; layer < names.count; ++layer) {
+  for (const int64_t layer : names.numbers) {
     for (const std::string& module : modules) {
       const std::string name = names.weight(layer, module);
       const TensorStats& one = stats.at(name);
@@ -174,7 +174,10 @@ void beside_towers(const std::vector<TowerJudged>& towers, const family::Project
     all_trained = all_trained && trained;
     for (const std::string& table : tower.names.tables) {
       // Positions are few, and change little in training.
-      if (trained && !table.ends_with("position_embedding.weight") && looks_random(stats.at(table)))
+      const bool named =
+          std::ranges::any_of(found, [&](const auto& one) { return one.name == table; });
+      if (trained && !named && !table.ends_with("position_embedding.weight") &&
+          looks_random(stats.at(table)))
         found.push_back(
             random_suspicion(1500, table, evenness_text(stats.at(table)), trained_text(tower)));
     }
@@ -208,14 +211,15 @@ bool looks_untrained(const family::ModelConfig& config, const StatsByName& stats
 std::vector<Suspicion> as_initialised(const family::ModelConfig& config, const StatsByName& stats) {
   const std::vector<TowerJudged> towers = judge_all(config, stats);
   std::vector<Suspicion> found;
-  for (size_t i = 0; i < towers.size(); ++i) {
-    const TowerJudged &tower = towers[i], &other = towers[1 - i];
-    if (mostly_random(tower) && other.trained()) {
+  for (const TowerJudged& tower : towers) {
+    const auto other = std::ranges::find_if(
+        towers, [&](const TowerJudged& one) { return &one != &tower && one.trained(); });
+    if (mostly_random(tower) && other != towers.end()) {
       found.push_back(random_suspicion(
           5000, "the " + tower.names.label + " (" + tower.names.layers + "*)",
           std::to_string(tower.random) + " of its " + std::to_string(tower.matrices) +
               " matrices have rows and columns as even as independent values",
-          trained_text(other)));
+          trained_text(*other)));
     } else {
       within_tower(tower, stats, found);
     }

@@ -97,7 +97,7 @@ at::Tensor read_rows(const io::SafetensorsFile& file, const io::TensorInfo& info
 /// Whether a norm multiplies by 1 + w: that sum is then judged.
 bool adds_one(const family::ModelConfig& config, const std::string& name) {
   return config.text.norms_add_one && !name.starts_with("vision_tower.") &&
-         name.ends_with("norm.weight");
+         !name.ends_with("linear_attn.norm.weight") && name.ends_with("norm.weight");
 }
 
 bool is_below(const std::string& name, const std::vector<std::string>& modules) {
@@ -154,6 +154,8 @@ TowerNames names_of(const family::Tower& tower) {
   names.label = tower.label;
   names.layers = tower.layers;
   names.count = tower.count;
+  names.numbers = tower.numbers;
+  for (int64_t i = 0; tower.numbers.empty() && i < tower.count; ++i) names.numbers.push_back(i);
   names.heads = tower.heads;
   names.kv_heads = tower.kv_heads;
   if (tower.qkv.size() == 3) {
@@ -174,7 +176,10 @@ TowerNames names_of(const family::Tower& tower) {
 
 std::vector<TowerNames> towers_of(const family::ModelConfig& config) {
   const family::ModelLayout layout = config.family->layout(config);
-  return {names_of(layout.vision), names_of(layout.decoder)};
+  std::vector<TowerNames> towers = {names_of(layout.vision), names_of(layout.decoder)};
+  towers.back().gates = config.text.gated_attention;
+  if (layout.recurrent.count > 0) towers.push_back(names_of(layout.recurrent));
+  return towers;
 }
 
 double spread_of(const std::vector<double>& values) {

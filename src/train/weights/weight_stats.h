@@ -43,11 +43,13 @@ TensorKind tensor_kind(const std::string& name);
 
 /// One stack of layers: the names of its tensors, and the heads of its attention.
 struct TowerNames {
-  std::string label, layers;  // layers: "language_model.model.layers."
-  int64_t count = 0;          // layers that the output depends on
+  std::string label, layers;     // layers: "language_model.model.layers."
+  int64_t count = 0;             // layers that the output depends on
+  std::vector<int64_t> numbers;  // theirs
   int64_t heads = 1, kv_heads = 1;
   std::string q, k, v, o;           // below a layer, without ".weight"; q, k and v are empty
-                                    // if one layer is all three
+                                    // if one layer is all three, or if there is no attention
+  bool gates = false;               // q has a second output per head
   std::vector<std::string> into;    // matrices that read the residual stream
   std::vector<std::string> out_of;  // matrices that write into it
   std::vector<std::string> mlp_in, norms;
@@ -57,7 +59,7 @@ struct TowerNames {
     return layers + std::to_string(layer) + "." + module + ".weight";
   }
 };
-/// The vision tower and the decoder.
+/// The vision tower and the decoder, or the decoder's layers with and those without attention.
 std::vector<TowerNames> towers_of(const family::ModelConfig& config);
 
 /// 1.4826 times the median distance from the median: the standard deviation for normal values.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes qwen_vl.json: what transformers and PEFT compute for tiny Qwen2-VL, Qwen2.5-VL and
-Qwen3-VL models whose weights are a hash of name and index, their tensor names,
+"""Writes qwen_vl.json: what transformers and PEFT compute for tiny Qwen2-VL, Qwen2.5-VL, Qwen3-VL
+and Qwen3.5 models whose weights are a hash of name and index, their tensor names,
 and the processor's output for images.
 
 No weights and no images are stored: fill() of make_llava.py and photo() here have equivalents
@@ -138,8 +138,58 @@ CASES = {
             deepstack_visual_indexes=[0, 1],
         ),
     ),
+    # The last layer is recurrent, and the only one with attention is between such layers.
+    "qwen3_5": dict(
+        model_type="qwen3_5",
+        **TOKENS,
+        text_config=dict(
+            TEXT,
+            model_type="qwen3_5_text",
+            head_dim=24,
+            full_attention_interval=2,
+            linear_num_key_heads=2,
+            linear_num_value_heads=6,
+            linear_key_head_dim=6,
+            linear_value_head_dim=10,
+            rope_parameters=dict(
+                rope_type="default",
+                rope_theta=1000.0,
+                mrope_section=[1, 1, 1],
+                mrope_interleaved=True,
+            ),
+        ),
+        vision_config=dict(VISION, model_type="qwen3_5_vision", num_position_embeddings=25),
+    ),
+    # In the spelling of Qwen3-VL.
+    "qwen3_5_old_tied": dict(
+        model_type="qwen3_5",
+        **TOKENS,
+        tie_word_embeddings=True,
+        text_config=dict(
+            TEXT,
+            model_type="qwen3_5_text",
+            hidden_size=30,
+            num_hidden_layers=2,
+            head_dim=8,
+            num_key_value_heads=1,
+            layer_types=["linear_attention", "full_attention"],
+            linear_num_key_heads=3,
+            linear_num_value_heads=3,
+            linear_key_head_dim=8,
+            linear_value_head_dim=4,
+            linear_conv_kernel_dim=3,
+            attention_bias=True,
+            rope_theta=700.0,
+            partial_rotary_factor=0.5,
+            rope_scaling=dict(rope_type="default", mrope_section=[1, 1, 0], mrope_interleaved=True),
+        ),
+        vision_config=dict(
+            VISION, model_type="qwen3_5", out_hidden_size=30, num_position_embeddings=49
+        ),
+    ),
 }
-# Sizes of the published Qwen2-VL-2B and Qwen2.5-VL-3B (whose files are flat) and Qwen3-VL-2B.
+# Sizes of the published Qwen2-VL-2B and Qwen2.5-VL-3B (whose files are flat), Qwen3-VL-2B and
+# Qwen3.5-4B.
 PUBLISHED = {
     "qwen2_vl_2b": dict(
         model_type="qwen2_vl",
@@ -244,6 +294,57 @@ PUBLISHED = {
             in_channels=3,
         ),
     ),
+    "qwen3_5_4b": dict(
+        model_type="qwen3_5",
+        image_token_id=248056,
+        tie_word_embeddings=True,
+        text_config=dict(
+            model_type="qwen3_5_text",
+            attn_output_gate=True,
+            eos_token_id=248044,
+            full_attention_interval=4,
+            head_dim=256,
+            hidden_act="silu",
+            hidden_size=2560,
+            intermediate_size=9216,
+            linear_conv_kernel_dim=4,
+            linear_key_head_dim=128,
+            linear_num_key_heads=16,
+            linear_num_value_heads=32,
+            linear_value_head_dim=128,
+            mamba_ssm_dtype="float32",
+            max_position_embeddings=262144,
+            mtp_num_hidden_layers=1,
+            num_attention_heads=16,
+            num_hidden_layers=32,
+            num_key_value_heads=4,
+            rms_norm_eps=1e-6,
+            tie_word_embeddings=True,
+            vocab_size=248320,
+            rope_parameters=dict(
+                mrope_interleaved=True,
+                mrope_section=[11, 11, 10],
+                partial_rotary_factor=0.25,
+                rope_theta=10000000,
+                rope_type="default",
+            ),
+        ),
+        vision_config=dict(
+            model_type="qwen3_5",
+            deepstack_visual_indexes=[],
+            depth=24,
+            hidden_act="gelu_pytorch_tanh",
+            hidden_size=1024,
+            in_channels=3,
+            intermediate_size=4096,
+            num_heads=16,
+            num_position_embeddings=2304,
+            out_hidden_size=2560,
+            patch_size=16,
+            spatial_merge_size=2,
+            temporal_patch_size=2,
+        ),
+    ),
 }
 PHOTOS = [(50, 30), (20, 71), (61, 17)]  # width, height
 PROCESSOR = dict(
@@ -288,6 +389,10 @@ WHOLE = (
     "layers.0.self_attn.q_norm.weight",
     "layers.1.self_attn.k_norm.weight",
     "layers.1.input_layernorm.weight",
+    "layers.0.linear_attn.A_log",
+    "layers.0.linear_attn.dt_bias",
+    "layers.0.linear_attn.conv1d.weight",
+    "layers.0.linear_attn.norm.weight",
 )
 
 

@@ -44,7 +44,7 @@ TEST(PlanAhead, KnownModelsHaveTheParametersOfThePublishedOnes) {
   EXPECT_EQ(count("llava-hf/llava-1.5-7b-hf"), llava(6'738'415'616, 4096));
   EXPECT_EQ(count("checkpoints/llava-1.5-13b-hf/"), llava(13'015'864'320, 5120));
   // The numbers of parameters that the hub states for these checkpoints, or that transformers
-  // counts from the same sizes (Qwen2-VL, InternVL).
+  // counts from the same sizes (Qwen2-VL, Qwen3.5, InternVL).
   const std::map<std::string, int64_t> published = {{"llava-v1.6-mistral-7b-hf", 7'566'747'648},
                                                     {"Qwen2.5-VL-3B-Instruct", 3'754'622'976},
                                                     {"Qwen2-VL-2B-Instruct", 2'208'985'600},
@@ -56,6 +56,11 @@ TEST(PlanAhead, KnownModelsHaveTheParametersOfThePublishedOnes) {
                                                     {"Qwen3-VL-2B-Instruct", 2'127'532'032},
                                                     {"Qwen3-VL-4B-Instruct", 4'437'815'808},
                                                     {"Qwen3-VL-8B-Instruct", 8'767'123'696},
+                                                    {"Qwen3.5-0.8B", 852'985'920},
+                                                    {"Qwen3.5-2B", 2'213'241'664},
+                                                    {"Qwen3.5-4B", 4'539'265'536},
+                                                    {"Qwen3.5-9B", 9'409'813'744},
+                                                    {"Qwen3.5-27B", 27'356'728'560},
                                                     {"InternVL3-1B-hf", 938'193'024},
                                                     {"InternVL3-2B-hf", 2'088'957'440},
                                                     {"InternVL3-8B-hf", 7'944'373'760},
