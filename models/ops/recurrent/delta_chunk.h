@@ -197,15 +197,17 @@ struct DeltaUnit {  // one key head of one sequence
   Matrix<W> values(W* data, int64_t rows) const { return {data, rows, padded(of.e), of.e_stride}; }
   W* queries(const KeyChunk<W>& key, int64_t count) const { return key.kq + count * of.d_stride; }
 
-  void read_keys(const KeyChunk<W>& key, const ChunkPlace& at) const {
+  /// Without queries only the keys and their products.
+  void read_keys(const KeyChunk<W>& key, const ChunkPlace& at, bool with_queries = true) const {
     const int64_t count = at.count;
-    W* const q = queries(key, count);
     loops::read_unit_rows(head_of<const X>(in.k_thd, at, key_head), W(1), keys(key.kq, count),
                           key.inverses);
-    loops::read_unit_rows(head_of<const X>(in.q_thd, at, key_head), scale, keys(q, count),
-                          key.inverses + kDeltaChunk);
     loops::transpose(keys(key.kq, count), key.k_columns, kDeltaChunk);
     multiply_to_triangle(count, of.d, key.kq, of.d_stride, key.k_columns, key.kk);
+    if (!with_queries) return;
+    W* const q = queries(key, count);
+    loops::read_unit_rows(head_of<const X>(in.q_thd, at, key_head), scale, keys(q, count),
+                          key.inverses + kDeltaChunk);
     multiply_to_triangle(count, of.d, q, of.d_stride, key.k_columns, key.qk);
   }
 
@@ -233,12 +235,13 @@ struct DeltaUnit {  // one key head of one sequence
     loops::scale_rows(value.to_end, keys(key.kq, at.count), keys(value.kd, at.count));
   }
 
-  /// reads = (k, or k and q) state, whose first rows become v - exp(sums) k state; then u.
+  /// reads = (k, or k and q) state, whose first rows become v - exp(sums) k state; then u. No
+  /// state: zeros.
   void solve(const KeyChunk<W>& key, const ValueChunk<W>& value, int64_t count, const W* state,
              bool with_queries) const {
     loops::multiply(Product<W>{.m = with_queries ? 2 * count : count,
                                .n = padded(of.e),
-                               .k = of.d,
+                               .k = state == nullptr ? 0 : of.d,
                                .a = key.kq,
                                .a_row = of.d_stride,
                                .a_col = 1,

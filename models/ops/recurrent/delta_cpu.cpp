@@ -24,7 +24,8 @@ void forward_unit(const DeltaUnit<X>& unit, const SequencePlace& sequence, int64
     for (int64_t g = 0; g < of.group; ++g) {
       W* const state = states + g * of.state();
       unit.read_values(key, value, at, first_head + g);
-      unit.solve(key, value, at.count, state, /*with_queries=*/true);
+      const bool fresh = c == 0 && !state_snde.defined();
+      unit.solve(key, value, at.count, fresh ? nullptr : state, /*with_queries=*/true);
       unit.write_out(value, at, first_head + g, result.out_tne);
       unit.advance(value, at.count, state);
     }

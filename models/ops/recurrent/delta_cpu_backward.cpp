@@ -63,8 +63,12 @@ class BackwardUnit {
       std::fill(space.dkk, space.dkk + of_.scores(), W(0));
       std::fill(space.dqk, space.dqk + of_.scores(), W(0));
       for (int64_t g = 0; g < group; ++g)
-        head(key, value, space, at, unit_.key_head * group + g, states + (c * group + g) * size,
-             dstates + g * size);
+        head(key, value, space, at, unit_.key_head * group + g,
+             {.state = states + (c * group + g) * size,
+              .dstate = dstates + g * size,
+              .is_zero = c == 0 && !state_snde.defined(),
+              .is_first = c == 0,
+              .is_last = c == chunks - 1});
       finish_keys(key, space, at);
     }
   }
@@ -78,33 +82,39 @@ class BackwardUnit {
       unit_.read_state(state_snde, number, first_head + g, states + g * size);
     for (int64_t c = 0; c + 1 < sequence.chunks(); ++c) {
       const ChunkPlace at = sequence.chunk(c);
-      unit_.read_keys(key, at);
+      unit_.read_keys(key, at, /*with_queries=*/false);
+      const bool is_zero = c == 0 && !state_snde.defined();
       for (int64_t g = 0; g < group; ++g) {
         W *const state = states + (c * group + g) * size, *const next = state + group * size;
         unit_.read_values(key, value, at, first_head + g);
-        unit_.solve(key, value, at.count, state, /*with_queries=*/false);
+        unit_.solve(key, value, at.count, is_zero ? nullptr : state, /*with_queries=*/false);
         std::copy(state, state + size, next);
         unit_.advance(value, at.count, next);
       }
     }
   }
 
+  struct States {
+    W *state, *dstate;                // before the chunk; the gradient of that after it
+    bool is_zero, is_first, is_last;  // the state; the chunk of its sequence
+  };
+
   /// One value head: adds to the gradients of keys and queries, and turns dstate from the gradient
   /// of the state after the chunk to that of the state before it.
   void head(const KeyChunk<W>& key, ValueChunk<W>& value, const GradientSpace<W>& space,
-            const ChunkPlace& at, int64_t head, W* state, W* dstate) const {
+            const ChunkPlace& at, int64_t head, const States& of) const {
     const int64_t count = at.count, e_cols = padded(of_.e), e_stride = of_.e_stride;
     unit_.read_values(key, value, at, head);
-    unit_.solve(key, value, count, state, /*with_queries=*/false);
+    unit_.solve(key, value, count, of.is_zero ? nullptr : of.state, /*with_queries=*/false);
     loops::read_rows(head_of<const X>(dout_, at, head), unit_.values(space.dy, count));
     // The gradient of u, and through the system that of beta (v - exp(sums) k state).
     loops::multiply(Product<W>{.m = count,
                                .n = e_cols,
-                               .k = of_.d,
+                               .k = of.is_last ? 0 : of_.d,
                                .a = value.kd,
                                .a_row = of_.d_stride,
                                .a_col = 1,
-                               .b = dstate,
+                               .b = of.dstate,
                                .b_row = e_stride,
                                .c = space.x,
                                .c_row = e_stride,
@@ -120,22 +130,23 @@ class BackwardUnit {
     loops::chunk_scores_backward(
         loops::ChunkScoreGradients<W>{unit_.scores(key, value, count), space.dn, space.dp,
                                       space.dkk, space.dqk, space.dsums, space.dbeta});
-    const W to_last = through_writes(key, value, space, count, state, dstate);
+    const W to_last = through_writes(value, space, count, of);
     for (int64_t i = 0; i < count; ++i) {
       const W *x = space.x + i * e_stride, *error = value.reads + i * e_stride;
       space.dbeta[i] += loops::row_dot(x, error, e_cols);
     }
     loops::scale_rows(value.beta, unit_.values(space.x, count), unit_.values(value.v, count));
     loops::write_rows(unit_.values(value.v, count), head_of<X>(to_.v_tne, at, head));
-    through_reads(key, value, space, count, state, dstate);
+    through_reads(key, value, space, count, of);
     write_decays(space, at, head, to_last);
   }
 
   /// Gradients through kd^T u, the chunk's part of the next state, and through the decay of the
   /// state before it. Returns the gradient of the chunk's whole decay, in log space.
-  W through_writes(const KeyChunk<W>& key, const ValueChunk<W>& value,
-                   const GradientSpace<W>& space, int64_t count, const W* state, W* dstate) const {
-    loops::transpose(unit_.values(dstate, of_.d), space.dstate_rows, of_.d_stride);
+  W through_writes(const ValueChunk<W>& value, const GradientSpace<W>& space, int64_t count,
+                   const States& of) const {
+    if (of.is_last) return 0;
+    loops::transpose(unit_.values(of.dstate, of_.d), space.dstate_rows, of_.d_stride);
     loops::multiply(Product<W>{.m = count,
                                .n = padded(of_.d),
                                .k = of_.e,
@@ -158,17 +169,36 @@ class BackwardUnit {
     }
     W kept = 0;
     for (int64_t i = 0; i < of_.d; ++i)
-      kept += loops::row_dot(state + i * of_.e_stride, dstate + i * of_.e_stride, padded(of_.e));
+      kept +=
+          loops::row_dot(of.state + i * of_.e_stride, of.dstate + i * of_.e_stride, padded(of_.e));
     return to_last + value.total * kept;
   }
 
   /// Gradients through k state and q state.
   void through_reads(const KeyChunk<W>& key, const ValueChunk<W>& value,
-                     const GradientSpace<W>& space, int64_t count, W* state, W* dstate) const {
+                     const GradientSpace<W>& space, int64_t count, const States& of) const {
     for (int64_t i = 0; i < count; ++i) space.by[i] = -value.beta[i] * value.from_start[i];
     loops::scale_rows(space.by, unit_.values(space.x, count), unit_.values(space.x, count));
     loops::scale_rows(value.from_start, unit_.values(space.dy, count),
                       unit_.values(space.x + count * of_.e_stride, count));
+    if (!of.is_zero) add_read_gradients(key, space, count, of.state);
+    if (of.is_first) return;
+    loops::multiply(Product<W>{.m = of_.d,
+                               .n = padded(of_.e),
+                               .k = 2 * count,
+                               .a = key.kq,
+                               .a_row = 1,
+                               .a_col = of_.d_stride,
+                               .b = space.x,
+                               .b_row = of_.e_stride,
+                               .c = of.dstate,
+                               .c_row = of_.e_stride,
+                               .keep = value.total});
+  }
+
+  /// Adds the gradients of keys and queries through what they read.
+  void add_read_gradients(const KeyChunk<W>& key, const GradientSpace<W>& space, int64_t count,
+                          W* state) const {
     loops::transpose(unit_.values(state, of_.d), space.state_rows, of_.d_stride);
     loops::multiply(Product<W>{.m = 2 * count,
                                .n = padded(of_.d),
@@ -187,17 +217,6 @@ class BackwardUnit {
       space.dsums[i % count] +=
           loops::row_dot(key.kq + i * of_.d_stride, space.part + i * of_.d_stride, of_.d);
     }
-    loops::multiply(Product<W>{.m = of_.d,
-                               .n = padded(of_.e),
-                               .k = 2 * count,
-                               .a = key.kq,
-                               .a_row = 1,
-                               .a_col = of_.d_stride,
-                               .b = space.x,
-                               .b_row = of_.e_stride,
-                               .c = dstate,
-                               .c_row = of_.e_stride,
-                               .keep = value.total});
   }
 
   /// g of a token is part of its own sum and of all later ones.
