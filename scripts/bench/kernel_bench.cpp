@@ -11,6 +11,7 @@
 
 #include "kernels/adamw/adamw.h"
 #include "kernels/adamw8/adamw8.h"
+#include "kernels/causal_conv/causal_conv.h"
 #include "kernels/common/launch.h"
 #include "kernels/dropout/dropout.h"
 #include "kernels/fp8/fp8.h"
@@ -283,7 +284,8 @@ void bench_head() {
          [&] { token_logprob(args, nullptr); });
 }
 
-/// A Gated DeltaNet layer of Qwen3.5-9B on 4 sequences of 2,048 tokens. The bytes are those of
+/// A Gated DeltaNet layer of Qwen3.5-9B, and the convolution of its values, on 4 sequences of 2,048
+/// tokens. The bytes are those of
 /// inputs and results; the kernel computes more than it moves.
 void bench_delta() {
   constexpr int64_t kTokens = 8192, kSequences = 4, kKeyHeads = 16, kHeads = 32, kSize = 128;
@@ -321,6 +323,18 @@ void bench_delta() {
   Buffer workspace(4 * gated_delta_workspace(args));
   const GatedDeltaGradients gradients{
       dout.as(), dq.as(), dk.as(), dv.as(), beta + kTokens * kHeads, beta + 2 * kTokens * kHeads};
+  const CausalConvArgs conv{.type = FloatType::kBF16,
+                            .tokens = kTokens,
+                            .channels = kHeads * kSize,
+                            .taps = 4,
+                            .sequences = kSequences,
+                            .x = v.as(),
+                            .weight = g,
+                            .starts = starts.as<int32_t>(),
+                            .before = k.as()};
+  report("causal_conv", 2.0 * 2 * kValues, [&] { causal_conv(conv, out.as(), nullptr); });
+  report("causal_conv_backward", 2.0 * 3 * kValues,
+         [&] { causal_conv_backward(conv, dout.as(), dv.as(), nullptr, nullptr, nullptr); });
   report("gated_delta", 2.0 * (2 * kKeys + 2 * kValues),
          [&] { gated_delta(args, out.as(), nullptr, nullptr); });
   report("gated_delta_backward", 2.0 * (4 * kKeys + 3 * kValues),

@@ -29,6 +29,10 @@ constexpr Expected kKernels[] = {
     {"adamw adamw_kernel", 1, 10, 9},
     // The same with two rows of param; 8-bit moments: a lane's 4 adjoin the next lane's.
     {"adamw8 adamw8_kernel", 1, 8, 6},
+    // One channel a thread: 32 adjacent elements a warp.
+    {"causal_conv backward_kernel", 3, 0, 0},
+    {"causal_conv forward_kernel", 3, 0, 0},
+    {"causal_conv weight_kernel", 1, 0, 0},
     {"dropout dropout_kernel<add>", 3, 2, 1},
     {"dropout dropout_kernel<set>", 3, 1, 1},
     // The row twice; the codes of 8 elements are 64 bits, adjacent to the next lane's.

@@ -9,7 +9,12 @@
 #include "models/base/dims.h"
 #include "models/ops/core/dispatch.h"
 #include "models/ops/core/parallel.h"
+#include "models/ops/recurrent/device_starts.h"
 #include "models/ops/recurrent/recurrent_loops.h"
+#ifdef LFT_HAVE_CUDA
+#include "kernels/causal_conv/causal_conv.h"
+#include "models/ops/core/device_call.h"
+#endif
 
 namespace lft::ops {
 namespace {
@@ -71,7 +76,61 @@ struct ConvCall {
   int64_t taps() const { return weight_wc.size(0); }
 };
 
+struct ConvGradientTensors {
+  at::Tensor dx_tc, dweight_wc;
+};
+
+#ifdef LFT_HAVE_CUDA
+bool has_conv_kernel(const at::Tensor& x_tc, int64_t taps) {
+  return runs_kernels(x_tc.device()) && float_type(x_tc.scalar_type()).has_value() &&
+         taps <= kMostConvTaps;
+}
+
+CausalConvArgs kernel_args(const ConvCall& call) {
+  return {.type = *float_type(call.x_tc.scalar_type()),
+          .tokens = call.x_tc.size(0),
+          .channels = call.x_tc.size(1),
+          .taps = call.taps(),
+          .sequences = count_of(call.sequences),
+          .x = call.x_tc.const_data_ptr(),
+          .weight = call.weight_wc.const_data_ptr<float>(),
+          .starts = call.sequences.starts_s1.const_data_ptr<int32_t>(),
+          .before = call.before_sw1c.const_data_ptr()};
+}
+
+at::Tensor conv_values_with_kernel(const ConvCall& call) {
+  at::Tensor out = at::empty_like(call.x_tc);
+  on_device_of(
+      out, [&](Stream stream) { causal_conv(kernel_args(call), out.mutable_data_ptr(), stream); });
+  return out;
+}
+
+ConvGradientTensors conv_gradients_with_kernel(const ConvCall& call, const at::Tensor& dy_tc,
+                                               bool trained) {
+  const CausalConvArgs args = kernel_args(call);
+  const at::TensorOptions wide = call.weight_wc.options();
+  const ConvGradientTensors of{at::empty_like(call.x_tc),
+                               trained ? at::empty_like(call.weight_wc) : at::Tensor()};
+  const at::Tensor workspace = at::empty({trained ? causal_conv_workspace(args) : 0}, wide);
+  float* const dweight = trained ? of.dweight_wc.mutable_data_ptr<float>() : nullptr;
+  on_device_of(dy_tc, [&](Stream stream) {
+    causal_conv_backward(args, dy_tc.const_data_ptr(), of.dx_tc.mutable_data_ptr(), dweight,
+                         trained ? workspace.mutable_data_ptr<float>() : nullptr, stream);
+  });
+  return of;
+}
+#else
+bool has_conv_kernel(const at::Tensor&, int64_t) { return false; }
+#endif
+
+bool has_conv_loops(const at::Tensor& x_tc, int64_t taps) {
+  return x_tc.device().is_cpu() && has_loop_type(x_tc.scalar_type()) && taps <= loops::kMostTaps;
+}
+
 at::Tensor conv_values(const ConvCall& call) {
+#ifdef LFT_HAVE_CUDA
+  if (has_conv_kernel(call.x_tc, call.taps())) return conv_values_with_kernel(call);
+#endif
   const int64_t channels = call.x_tc.size(1), taps = call.taps();
   at::Tensor out = at::empty_like(call.x_tc);
   const at::Tensor sequence_of = at::empty({call.x_tc.size(0)}, at::kLong);
@@ -107,12 +166,12 @@ at::Tensor conv_values(const ConvCall& call) {
   return out;
 }
 
-struct ConvGradientTensors {
-  at::Tensor dx_tc, dweight_wc;
-};
-
 /// Some channels of all tokens at a time, so that no sum depends on the number of threads.
 ConvGradientTensors conv_gradients(const ConvCall& call, const at::Tensor& dy_tc, bool trained) {
+#ifdef LFT_HAVE_CUDA
+  if (has_conv_kernel(call.x_tc, call.taps()))
+    return conv_gradients_with_kernel(call, dy_tc, trained);
+#endif
   const int64_t channels = call.x_tc.size(1), taps = call.taps();
   const ConvGradientTensors of{at::empty_like(call.x_tc),
                                trained ? at::zeros_like(call.weight_wc) : at::Tensor()};
@@ -150,7 +209,7 @@ at::Tensor taps_first(const at::Tensor& weight_cw) {
 struct ConvFunction : torch::autograd::Function<ConvFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& before, const PackedSequences* sequences) {
-    ctx->save_for_backward({x, weight, before});
+    ctx->save_for_backward({x, weight, before, sequences->starts_s1});
     ctx->saved_data["starts"] = sequences->starts;
     return conv_values({x, taps_first(weight), before, *sequences});
   }
@@ -158,6 +217,7 @@ struct ConvFunction : torch::autograd::Function<ConvFunction> {
     const variable_list saved = ctx->get_saved_variables();
     PackedSequences sequences;
     sequences.starts = ctx->saved_data["starts"].toIntVector();
+    sequences.starts_s1 = saved[3];
     const ConvGradientTensors of =
         conv_gradients({saved[0], taps_first(saved[1]), saved[2], sequences},
                        gradients[0].contiguous(), ctx->needs_input_grad(1));
@@ -178,11 +238,14 @@ ConvResult causal_conv_silu(const at::Tensor& x_tc, const at::Tensor& weight_cw,
   if (first_scw1.defined())
     expect_dims(first_scw1, "first", {{"s", count}, {"c", x_tc.size(1)}, {"w1", taps - 1}});
   const at::Tensor before = inputs_before(x_tc, first_scw1, count, taps);
-  const bool loops =
-      x_tc.device().is_cpu() && has_loop_type(x_tc.scalar_type()) && taps <= loops::kMostTaps;
-  const at::Tensor out = loops
-                             ? ConvFunction::apply(x_tc.contiguous(), weight_cw, before, &sequences)
-                             : composed_conv(x_tc, weight_cw, before, sequences);
+  at::Tensor out;
+  if (has_conv_loops(x_tc, taps) || has_conv_kernel(x_tc, taps)) {
+    PackedSequences own = sequences;
+    own.starts_s1 = device_starts(sequences, x_tc.device());
+    out = ConvFunction::apply(x_tc.contiguous(), weight_cw, before, &own);
+  } else {
+    out = composed_conv(x_tc, weight_cw, before, sequences);
+  }
   return {out, last ? inputs_at_end(x_tc.detach(), before, sequences) : at::Tensor()};
 }
 

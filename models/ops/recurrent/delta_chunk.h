@@ -22,7 +22,6 @@ using loops::TensorRows;
 template <class X>
 using Wide = std::conditional_t<std::is_same_v<X, double>, double, float>;
 
-constexpr int64_t kScoreCount = kDeltaChunk * kDeltaChunk;
 constexpr int64_t kBand = 16;  // rows of a product with a triangular matrix
 
 inline int64_t padded(int64_t width) {
@@ -47,6 +46,7 @@ struct DeltaSizes {
         e_stride(stride_of(e)),
         rows(std::min(kDeltaChunk, sequences.longest())) {}
   int64_t state() const { return padded(d) * e_stride; }
+  int64_t scores() const { return rows * kDeltaChunk; }  // elements of a matrix of scores
 };
 
 /// Thread-local memory, handed out in parts.
@@ -76,14 +76,14 @@ struct KeyChunk {
   W* inverses;   // [2 count]: 1 / length
 
   static int64_t size(const DeltaSizes& of) {
-    return 2 * of.rows * of.d_stride + padded(of.d) * kDeltaChunk + 2 * kScoreCount +
+    return 2 * of.rows * of.d_stride + padded(of.d) * kDeltaChunk + 2 * of.scores() +
            2 * kDeltaChunk;
   }
   KeyChunk(Workspace<W>& from, const DeltaSizes& of)
       : kq(from.take(2 * of.rows * of.d_stride)),
         k_columns(from.take(padded(of.d) * kDeltaChunk)),
-        kk(from.take(kScoreCount)),
-        qk(from.take(kScoreCount)),
+        kk(from.take(of.scores())),
+        qk(from.take(of.scores())),
         inverses(from.take(2 * kDeltaChunk)) {}
 };
 
@@ -98,16 +98,16 @@ struct ValueChunk {
   W total = 0;                           // decay of the whole chunk
 
   static int64_t size(const DeltaSizes& of) {
-    return 4 * of.rows * of.e_stride + of.rows * of.d_stride + 3 * kScoreCount + 4 * kDeltaChunk;
+    return 4 * of.rows * of.e_stride + of.rows * of.d_stride + 3 * of.scores() + 4 * kDeltaChunk;
   }
   ValueChunk(Workspace<W>& from, const DeltaSizes& of)
       : reads(from.take(2 * of.rows * of.e_stride)),
         v(from.take(of.rows * of.e_stride)),
         u(from.take(of.rows * of.e_stride)),
         kd(from.take(of.rows * of.d_stride)),
-        decay(from.take(kScoreCount)),
-        n(from.take(kScoreCount)),
-        p(from.take(kScoreCount)),
+        decay(from.take(of.scores())),
+        n(from.take(of.scores())),
+        p(from.take(of.scores())),
         sums(from.take(kDeltaChunk)),
         beta(from.take(kDeltaChunk)),
         from_start(from.take(kDeltaChunk)),

@@ -34,10 +34,12 @@ at::Tensor chunks_of(const at::Tensor& x, int64_t heads) {
 /// One sequence: out [m, n, e] in the wide type; `state` is updated.
 at::Tensor one_sequence(const DeltaInput& in, at::Tensor& state_nde) {
   const int64_t tokens = in.v_tne.size(0), heads = in.v_tne.size(1);
+  // A product with ones sums g up to each token: cumsum() on a GPU may not repeat its bits.
+  const at::Tensor upto = at::ones({kChunk, kChunk}, in.g_tn.options()).triu();
   const at::Tensor q = chunks_of(in.q_thd, heads), k = chunks_of(in.k_thd, heads),
                    v = chunks_of(in.v_tne, heads),
                    beta = chunks_of(in.beta_tn, heads).unsqueeze(-1),
-                   decay = chunks_of(in.g_tn, heads).cumsum(-1);  // [n, chunks, kChunk]
+                   decay = chunks_of(in.g_tn, heads).matmul(upto);  // [n, chunks, kChunk]
   const at::Tensor hidden = at::ones({kChunk, kChunk}, decay.options().dtype(at::kBool)).triu(1);
   const at::Tensor between = (decay.unsqueeze(-1) - decay.unsqueeze(-2))
                                  .masked_fill(hidden, -std::numeric_limits<double>::infinity())

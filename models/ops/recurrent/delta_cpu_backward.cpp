@@ -18,7 +18,7 @@ struct GradientSpace {
 
   static int64_t size(const DeltaSizes& of) {
     return 2 * padded(of.e) * of.d_stride + padded(of.e) * kDeltaChunk + 3 * of.rows * of.e_stride +
-           4 * kScoreCount + 4 * of.rows * of.d_stride + 3 * kDeltaChunk;
+           4 * of.scores() + 4 * of.rows * of.d_stride + 3 * kDeltaChunk;
   }
   GradientSpace(Workspace<W>& from, const DeltaSizes& of)
       : state_rows(from.take(padded(of.e) * of.d_stride)),
@@ -26,10 +26,10 @@ struct GradientSpace {
         u_columns(from.take(padded(of.e) * kDeltaChunk)),
         dy(from.take(of.rows * of.e_stride)),
         x(from.take(2 * of.rows * of.e_stride)),
-        dn(from.take(kScoreCount)),
-        dp(from.take(kScoreCount)),
-        dkk(from.take(kScoreCount)),
-        dqk(from.take(kScoreCount)),
+        dn(from.take(of.scores())),
+        dp(from.take(of.scores())),
+        dkk(from.take(of.scores())),
+        dqk(from.take(of.scores())),
         dkq(from.take(2 * of.rows * of.d_stride)),
         part(from.take(2 * of.rows * of.d_stride)),
         dsums(from.take(kDeltaChunk)),
@@ -60,8 +60,8 @@ class BackwardUnit {
       const ChunkPlace at = sequence.chunk(c);
       unit_.read_keys(key, at);
       std::fill(space.dkq, space.dkq + 2 * at.count * of_.d_stride, W(0));
-      std::fill(space.dkk, space.dkk + kScoreCount, W(0));
-      std::fill(space.dqk, space.dqk + kScoreCount, W(0));
+      std::fill(space.dkk, space.dkk + of_.scores(), W(0));
+      std::fill(space.dqk, space.dqk + of_.scores(), W(0));
       for (int64_t g = 0; g < group; ++g)
         head(key, value, space, at, unit_.key_head * group + g, states + (c * group + g) * size,
              dstates + g * size);

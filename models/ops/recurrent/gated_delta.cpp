@@ -9,6 +9,7 @@
 #include "models/ops/core/dispatch.h"
 #include "models/ops/recurrent/delta_composed.h"
 #include "models/ops/recurrent/delta_cpu.h"
+#include "models/ops/recurrent/device_starts.h"
 #ifdef LFT_HAVE_CUDA
 #include "kernels/gated_delta/gated_delta.h"
 #include "models/ops/core/device_call.h"
@@ -132,14 +133,6 @@ DeltaInput delta_gradients(const DeltaInput& in, const PackedSequences& sequence
   return cpu_delta_gradients(in, sequences, state_snde, dout_tne);
 }
 
-/// With the starts on the device of the data.
-PackedSequences placed(const PackedSequences& sequences, at::Device device) {
-  PackedSequences of = sequences;
-  if (!device.is_cpu() && !of.starts_s1.defined())
-    of.starts_s1 = at::tensor(sequences.starts, at::kLong).to(at::kInt).to(device);
-  return of;
-}
-
 struct DeltaFunction : torch::autograd::Function<DeltaFunction> {
   /// `result` receives the states, which are outside the graph.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
@@ -199,7 +192,8 @@ DeltaResult gated_delta_rule(const DeltaInput& in, const PackedSequences& sequen
     return composed_delta_rule(in, sequences, state_snde, final_state);
   std::optional<at::Tensor> state;
   if (state_snde.defined()) state = state_snde.detach().to(wide_type(in.v_tne)).contiguous();
-  const PackedSequences own = placed(sequences, in.v_tne.device());
+  PackedSequences own = sequences;
+  own.starts_s1 = device_starts(sequences, in.v_tne.device());
   DeltaResult result;
   result.out_tne = DeltaFunction::apply(in.q_thd, in.k_thd, in.v_tne, in.g_tn, in.beta_tn, state,
                                         &own, final_state, &result);

@@ -21,9 +21,8 @@ struct DeltaInput {
 };
 
 struct DeltaResult {
-  at::Tensor out_tne;  // the dtype of v
-  at::Tensor
-      state_snde;  // float32, after the last token of each sequence; undefined: not asked for
+  at::Tensor out_tne;     // the dtype of v
+  at::Tensor state_snde;  // float32, after the last token of each sequence, if it was asked for
 };
 
 /// Every sequence starts from its own state of `state_snde`, or from zeros if it is undefined, and

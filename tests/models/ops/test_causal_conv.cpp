@@ -5,6 +5,7 @@
 #include "models/ops/recurrent/causal_conv.h"
 #include "models/ops/recurrent/gated_norm.h"
 #include "models/tiny.h"
+#include "support/counting_allocator.h"
 
 namespace lft::test::causal_conv_test {
 namespace {
@@ -116,6 +117,19 @@ TEST(CausalConv, AFrozenWeightGetsNoGradient) {
   causal_conv_silu(x, w, packed({9})).out_tc.sum().backward();
   EXPECT_TRUE(x.grad().defined());
   EXPECT_FALSE(w.grad().defined());
+}
+
+/// Beyond the results only the inputs before the sequences, zeros here, are kept.
+TEST(CausalConv, KeepsItsInputsOnly) {
+  const CountingAllocator counting;
+  const at::Tensor x = leaf(fill_by_hash("x", {500, 64})), w = fill_by_hash("w", {64, 4}),
+                   gate = leaf(fill_by_hash("gate", {500, 64})), scale = fill_by_hash("s", {64});
+  int64_t before = CountingAllocator::live();
+  const at::Tensor out = causal_conv_silu(x, w, packed({500})).out_tc;
+  EXPECT_EQ(CountingAllocator::live() - before, 4 * (500 + 3) * 64);
+  before = CountingAllocator::live();
+  const at::Tensor y = gated_rms_norm(x, gate, scale, 1e-6);
+  EXPECT_EQ(CountingAllocator::live() - before, 4 * 500 * 64);
 }
 
 TEST(GatedNorm, IsTransformers) {

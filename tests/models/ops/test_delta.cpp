@@ -6,6 +6,7 @@
 #include "models/ops/recurrent/delta_composed.h"
 #include "models/ops/recurrent/gated_delta.h"
 #include "models/tiny.h"
+#include "support/counting_allocator.h"
 
 namespace lft::test::delta_test {
 namespace {
@@ -207,22 +208,24 @@ TEST(GatedDelta, ThreadsChangeNoBit) {
 
 /// The state after some tokens continues the sequence, also token by token as in decoding.
 TEST(GatedDelta, StatesContinueASequence) {
-  const Sizes of;
   const int64_t t = 150;
-  const DeltaInput in = inputs(t, of, at::kFloat);
-  const DeltaResult whole = gated_delta_rule(in, packed({t}), {}, true);
-  for (const int64_t step : {1, 64, 75, 149}) {
-    at::Tensor state;
-    std::vector<at::Tensor> out;
-    for (int64_t begin = 0; begin < t; begin += step) {
-      const int64_t count = std::min(step, t - begin);
-      const DeltaResult one =
-          gated_delta_rule(part(in, begin, count), packed({count}), state, true);
-      out.push_back(one.out_tne);
-      state = one.state_snde;
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    const double tolerance = type == at::kFloat ? 2e-6 : 1e-13;
+    const DeltaInput in = inputs(t, {}, type);
+    const DeltaResult whole = gated_delta_rule(in, packed({t}), {}, true);
+    for (const int64_t step : {1, 64, 75, 149}) {
+      at::Tensor state;
+      std::vector<at::Tensor> out;
+      for (int64_t begin = 0; begin < t; begin += step) {
+        const int64_t count = std::min(step, t - begin);
+        const DeltaResult one =
+            gated_delta_rule(part(in, begin, count), packed({count}), state, true);
+        out.push_back(one.out_tne);
+        state = one.state_snde;
+      }
+      EXPECT_LT(relative_error(at::cat(out), whole.out_tne), tolerance) << step;
+      EXPECT_LT(relative_error(state, whole.state_snde), tolerance) << step;
     }
-    EXPECT_LT(relative_error(at::cat(out), whole.out_tne), 2e-6) << step;
-    EXPECT_LT(relative_error(state, whole.state_snde), 2e-6) << step;
   }
 }
 
@@ -308,6 +311,28 @@ TEST(GatedDelta, ColumnsOfAMatrixHaveTheSameBits) {
   dense.v_tne = in.v_tne.contiguous();
   EXPECT_TRUE(at::equal(gated_delta_rule(in, packed({80})).out_tne,
                         gated_delta_rule(dense, packed({80})).out_tne));
+}
+
+/// Nothing is kept but the inputs, and the backward pass needs what the header says: here one
+/// thread with a sequence of 640 tokens.
+TEST(GatedDelta, KeepsItsInputsOnly) {
+  const CountingAllocator counting;
+  const Sizes of{2, 4, 32, 16};
+  const int64_t t = 640;
+  const DeltaInput in = leaves(inputs(t, of, at::kFloat));
+  const at::Tensor up = normal({t, of.n, of.e}, 9, at::kFloat);
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const int64_t before = CountingAllocator::live();
+  at::Tensor out = gated_delta_rule(in, packed({t})).out_tne;
+  EXPECT_EQ(CountingAllocator::live() - before, out.numel() * 4);
+  CountingAllocator::reset_peak();
+  const int64_t inputs_bytes = 4 * t * (2 * of.h * of.d + of.n * of.e + 2 * of.n);
+  out.backward(up);
+  at::set_num_threads(threads);
+  const int64_t states = 4 * of.n / of.h * of.d * of.e / 64 * t;
+  EXPECT_LT(CountingAllocator::peak() - before - out.numel() * 4 - inputs_bytes,
+            states + (2 << 20));
 }
 
 TEST(GatedDelta, WrongSizesAreNamed) {
