@@ -72,11 +72,10 @@ void inject_lora(const std::vector<LinearSite>& sites, const LoraOptions& option
   for (const LinearSite& site : sites) {
     const LoraOptions one = options.of(site.name);
     const int64_t saved = saved_options(one).rank;
-    const auto [smaller, larger] =
-        std::minmax(site.layer->weight.size(0), site.layer->weight.size(1));
+    const int64_t out = site.layer->weight.size(0), in = site.layer->weight.size(1);
     // A variant that begins with the weight has as many directions as the smaller side.
     const bool of_weight = variant.changes_weight;
-    const int64_t side = of_weight ? smaller : larger,
+    const int64_t side = of_weight ? std::min(in, out) : std::max(in, out),
                   limit = saved > one.rank ? side * one.rank / saved : side;
     if (one.rank >= 1 && one.rank <= limit) continue;
     throw Error(

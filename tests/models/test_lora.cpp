@@ -79,7 +79,7 @@ TEST_F(Lora, HostilePatternsEndSoon) {
 }
 
 TEST_F(Lora, RankIsChecked) {
-  for (const int64_t rank : {0, -1, 25}) {  // linear_1 is 24 wide
+  for (const int64_t rank : {0, -1, 33}) {  // the layers have at most 32 inputs and outputs
     const ErrorInfo info =
         error_of([&] { inject_lora(select({"projector:all-linear"}), {.rank = rank}, 1); },
                  ErrorKind::kUsage);
@@ -89,6 +89,32 @@ TEST_F(Lora, RankIsChecked) {
       << "nothing is injected when one does not fit";
   error_of([&] { inject_lora(select({"llm:q_proj"}), {.variant = "vera", .rank = 2}, 1); },
            ErrorKind::kUsage);
+}
+
+/// As in PEFT: one that is larger than the smaller side changes the layer like any other.
+TEST_F(Lora, TheRankMayBeTheLargerSide) {
+  Linear layer(12, 5, false, at::TensorOptions(at::kFloat));
+  const at::NoGradGuard no_grad;
+  layer->weight.copy_(fill_by_hash("weight", {5, 12}));
+  inject_lora({{"layer", "llm", layer}}, {.rank = 12, .alpha = 24}, 1);
+  at::Tensor a, b;
+  for (auto& item : layer->adapter()->named_parameters()) {
+    (item.key() == "lora_A" ? a : b) = item.value();
+    item.value().copy_(fill_by_hash(item.key(), item.value().sizes()));
+  }
+  EXPECT_EQ(a.sizes(), (std::vector<int64_t>{12, 12}));
+  EXPECT_EQ(b.sizes(), (std::vector<int64_t>{5, 12}));
+  const at::Tensor x = fill_by_hash("x", {3, 12});
+  const at::Tensor want = x.matmul(layer->weight.t()) + 2 * x.matmul(a.t()).matmul(b.t());
+  EXPECT_LT((layer->forward(x) - want).abs().max().item<double>(), 1e-5);
+  Linear other(12, 5, false, at::TensorOptions(at::kFloat));
+  EXPECT_EQ(error_of(
+                [&] {
+                  inject_lora({{"layer", "llm", other}}, {.rank = 13}, 1);
+                },
+                ErrorKind::kUsage)
+                .expected,
+            "1 to 12 (the larger side of the layer's weight)");
 }
 
 TEST_F(Lora, CopiesThatAreKeptChangeNoBitAndLieBesideEachOther) {
