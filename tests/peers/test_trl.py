@@ -148,7 +148,9 @@ def check(lines, history, names):
             )
 
 
-@pytest.mark.parametrize("name, kind", [("dpo", "sigmoid"), ("ipo", "ipo"), ("hinge", "hinge"), ("apo_zero", "apo_zero")])
+@pytest.mark.parametrize(
+    "name, kind", [("dpo", "sigmoid"), ("ipo", "ipo"), ("hinge", "hinge"), ("apo_zero", "apo_zero")]
+)
 def test_pairs(name, kind, checkpoint, family_adapter, images, tmp_path):  # noqa: F811
     rows, start = pairs(), family_adapter(FAMILY)
     objective = dict(name=name, beta=0.2)
