@@ -1,4 +1,4 @@
-"""Prepared data of version 2, read according to src/data/prepared.h and the files it names,
+"""Prepared data of version 3, read according to src/data/prepared.h and the files it names,
 without lft."""
 
 import collections
@@ -51,7 +51,7 @@ def unpack(packed, tiles, height, width):
 
 def read_prepared(folder, pixels=True):
     index = json.loads((folder / "index.json").read_text())
-    assert index["lft_prepared"] == 2
+    assert index["lft_prepared"] == 3
     image_token = index["made_for"]["image_token"]
     images = [
         Image(shape, unpack(packed, *shape[:3]) if pixels else None)
