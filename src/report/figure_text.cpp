@@ -20,4 +20,14 @@ std::string figures_text(const std::vector<std::pair<std::string, double>>& figu
 
 bool is_zero_reward(double reward) { return std::abs(reward) <= 1e-5; }
 
+bool at_reference(const std::vector<std::pair<std::string, double>>& figures) {
+  bool any = false;
+  for (const auto& [name, value] : figures) {
+    if (!name.starts_with("rewards_")) continue;
+    if (!is_zero_reward(value)) return false;
+    any = true;
+  }
+  return any;
+}
+
 }  // namespace lft::report

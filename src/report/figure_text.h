@@ -12,5 +12,8 @@ std::string figures_text(const std::vector<std::pair<std::string, double>>& figu
 
 /// Up to rounding, as at the reference: which of two such rewards is the higher one has no meaning.
 bool is_zero_reward(double reward);
+/// Whether all rewards among the figures are: the model is its reference, and their accuracy counts
+/// ties. False without rewards.
+bool at_reference(const std::vector<std::pair<std::string, double>>& figures);
 
 }  // namespace lft::report

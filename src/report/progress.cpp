@@ -30,12 +30,6 @@ struct BarPart {
   std::string text;
 };
 
-bool at_reference(const StepMetrics& metrics) {
-  return std::ranges::all_of(metrics.figures, [](const auto& figure) {
-    return !figure.first.starts_with("rewards_") || is_zero_reward(figure.second);
-  });
-}
-
 std::vector<BarPart> parts_of(const ProgressState& state) {
   const StepMetrics& m = state.metrics;
   std::vector<BarPart> parts = {
@@ -44,7 +38,7 @@ std::vector<BarPart> parts_of(const ProgressState& state) {
   if (!state.stepped) return parts;
   parts.push_back({1, format_number(m.loss, "loss %.4f")});
   for (const auto& [name, value] : m.figures) {
-    if (name == "reward_accuracy" && !at_reference(m))
+    if (name == "reward_accuracy" && !at_reference(m.figures))
       parts.push_back({2, format_number(value, "accuracy %.2f")});
     if (name == "reward_margin") parts.push_back({3, format_number(value, "margin %.3g")});
   }

@@ -11,6 +11,7 @@
 #include "src/io/files.h"
 #include "src/io/run_folder.h"
 #include "src/recipe/diff.h"
+#include "src/report/figure_text.h"
 
 namespace lft::runs {
 namespace {
@@ -155,7 +156,8 @@ std::optional<BestEval> best_eval(const RunInfo& run, const Figure& figure, int6
   std::optional<BestEval> best;
   for (const report::RunEval& eval : run.metrics.evals) {
     const double value = eval.value(figure.name);
-    if (eval.step > last || !std::isfinite(value)) continue;
+    const bool unlike = figure.name != "eval_loss" && report::at_reference(eval.figures);
+    if (eval.step > last || !std::isfinite(value) || unlike) continue;
     if (!best || better(value, best->value, figure)) best = {.step = eval.step, .value = value};
   }
   return best;

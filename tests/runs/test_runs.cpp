@@ -75,6 +75,16 @@ TEST_F(Runs, TheBestIsByTheLossOrByTheMetricThatAllKeep) {
   const Figure exact = common_figure(runs);
   EXPECT_EQ(exact.name, "exact_match");
   EXPECT_EQ(best_run(runs, exact), 1u);
+  // At its reference a model has all pairs right, as ties count.
+  const Figure accuracy{.name = "reward_accuracy", .higher = true};
+  const RunInfo pairs = read_run(
+      run("d", 1e-4,
+          start_line(4) +
+              eval_line(2, 0.69,
+                        ",\"reward_accuracy\":1.0,\"rewards_chosen\":0,\"rewards_rejected\":0") +
+              eval_line(4, 0.6,
+                        ",\"reward_accuracy\":0.7,\"rewards_chosen\":0.1,\"rewards_rejected\":0")));
+  EXPECT_EQ(best_eval(pairs, accuracy)->step, 4);
   runs[0].recipe->train.keep_best = "anls";
   EXPECT_EQ(common_figure(runs), Figure()) << "they do not agree";
   EXPECT_EQ(best_run({}, exact), std::nullopt);

@@ -3,6 +3,7 @@
 #include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/infer/metrics.h"
+#include "src/report/figure_text.h"
 #include "src/train/machine/device.h"
 #include "src/train/run/outputs.h"
 #include "src/train/run/sample_answers.h"
@@ -79,6 +80,7 @@ bool Evaluations::evaluate_rows() {
 double Evaluations::cost_of(const infer::EvalResult& result) const {
   const std::string kept = infer::kept_figure(run_.inputs.recipe.train.keep_best.word());
   if (kept.empty()) return result.loss;
+  if (report::at_reference(figures_)) return NAN;  // no update has changed the model
   const auto figure = std::ranges::find(figures_, kept, &std::pair<std::string, double>::first);
   return figure == figures_.end() ? NAN : -figure->second;
 }
@@ -132,7 +134,9 @@ void Evaluations::tell_of_early_stop() {
 
 void Evaluations::go_back_to_best() {
   if (run_.best.step < 0 && run_.best.last_step >= 0)
-    warning("no evaluation was finite: the weights of the last step are saved");
+    warning(std::string("no evaluation ") +
+            (report::at_reference(figures_) ? "followed a change of the model" : "was finite") +
+            ": the weights of the last step are saved");
   if (run_.best.step < 0 || run_.best.step == run_.state.step) return;
   const int64_t last = run_.state.step;
   if (ranks_.first()) take_best(run_);

@@ -146,6 +146,23 @@ TEST_F(Pairs, EvaluationsHaveTheFiguresAndTheBestAccuracyIsKept) {
   EXPECT_FALSE(test::events(recipe.output_dir, "best").empty());
 }
 
+/// At the reference both rewards of each pair are 0, and ties count as hits.
+TEST_F(Pairs, AnEvaluationBeforeTheFirstUpdateIsNotTheBest) {
+  Recipe recipe = this->recipe("out");
+  recipe.train.eval_every_steps = 1;
+  recipe.train.max_steps = 3;
+  recipe.optim.warmup_ratio = 0.34;  // the first step has a learning rate of 0
+  recipe.train.keep_best = "reward_accuracy";
+  ASSERT_EQ(train::train(recipe), 0);
+  const std::vector<io::Json> evals = test::events(recipe.output_dir, "eval");
+  ASSERT_EQ(evals.size(), 3u);
+  EXPECT_EQ(evals[0]["rewards_chosen"], 0.0);
+  EXPECT_EQ(evals[0]["reward_accuracy"], 1.0);
+  const std::vector<io::Json> best = test::events(recipe.output_dir, "best");
+  ASSERT_FALSE(best.empty());
+  EXPECT_EQ(best[0]["step"], 2);
+}
+
 TEST_F(Pairs, TheReportShowsPairsBeforeAndAfterTraining) {
   for (const std::string objective : {"dpo", "simpo"}) {
     Recipe recipe = this->recipe("page-" + objective, objective);
