@@ -389,7 +389,7 @@ TEST(SharedRuns, ADiskThatIsFullEndsAllWithOneBlock) {
         .variables = {"LD_PRELOAD=" LFT_BINARY_DIR "/tests/liblft_fault_shim.so",
                       "LFT_SHIM_ROOT=" + std::filesystem::canonical(run.dir().path()).string() +
                           "/out" + std::to_string(count),
-                      "LFT_SHIM_MODE=enospc", "LFT_SHIM_AT=40",
+                      "LFT_SHIM_MODE=enospc", "LFT_SHIM_AT=80",
                       "LFT_SHIM_COUNT=" + run.dir().file("calls" + std::to_string(count))}};
     EXPECT_EQ(run_processes(recipe, count, false, full),
               std::vector<int>(static_cast<size_t>(count), 6));
