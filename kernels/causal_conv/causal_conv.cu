@@ -31,7 +31,7 @@ struct Place {
 };
 
 /// One token after the other of a channel, with the inputs of its taps. The last tap is at index
-/// kTaps - 1, whatever their number.
+/// kTaps - 1 for every number of taps.
 template <class T>
 class Walk {
  public:

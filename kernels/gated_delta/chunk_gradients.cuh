@@ -290,7 +290,7 @@ class LocalBlock {
     in_.dq[at] = first ? dq : in_.dq[at] + dq;
   }
 
-  /// g of a token is part of its own sum and of all later ones.
+  /// The g of a token is a term of the cumulative sums of that token and of all later ones.
   __device__ void write_decays(int64_t head) {
     const int64_t at = state_index(args_, place_.slot, head);
     float kept = 0;

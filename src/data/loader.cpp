@@ -263,12 +263,11 @@ StepSamples Loader::next() {
       const std::shared_ptr<Slot> slot = state.pop();
       const bool left_out = state.leave_out(*slot, result);
       const bool shares = result.layout && result.layout->encode.share_prompts;
-      const int64_t read = packed_positions(slot->sides, shares);
-      const bool starts =
-          cut.starts.empty()
-              ? cutter.starts_micro_batch(
-                    place, state.options.tokens ? tokens_of(state.options, slot->index) : read)
-              : std::ranges::binary_search(cut.starts, place);
+      const bool known = state.options.tokens || state.options.max_tokens == 0;
+      const int64_t tokens =
+          known ? tokens_of(state.options, slot->index) : packed_positions(slot->sides, shares);
+      const bool starts = cut.starts.empty() ? cutter.starts_micro_batch(place, tokens)
+                                             : std::ranges::binary_search(cut.starts, place);
       if (starts) ++number;
       if (result.micro.empty() || (starts && !result.micro.back().empty())) {
         result.micro.emplace_back();

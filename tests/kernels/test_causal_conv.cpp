@@ -100,7 +100,7 @@ TEST(CausalConvRef, GradientsAreFiniteDifferences) {
 }
 
 #ifdef LFT_HAVE_CUDA
-/// Every element within `tolerance` of its own value and the typical one.
+/// Every element differs by at most `tolerance` times the sum of its magnitude and the typical one.
 void expect_near(const Case& got, const Case& want, size_t index, double tolerance) {
   const std::vector<float> g = got.arena.values(index), w = want.arena.values(index);
   double squares = 0;

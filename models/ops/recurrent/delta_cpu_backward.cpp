@@ -219,7 +219,7 @@ class BackwardUnit {
     }
   }
 
-  /// g of a token is part of its own sum and of all later ones.
+  /// The g of a token is a term of the cumulative sums of that token and of all later ones.
   void write_decays(const GradientSpace<W>& space, const ChunkPlace& at, int64_t head,
                     W to_last) const {
     const int64_t heads = to_.g_tn.size(1);

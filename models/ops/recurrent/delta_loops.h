@@ -12,7 +12,7 @@ namespace lft::ops::loops {
 
 /// Tokens of a chunk.
 constexpr int64_t kDeltaChunk = 64;
-/// The loops read and write whole groups of so many columns: widths are padded with zeros.
+/// The loops read and write this many columns at a time: widths are padded with zeros.
 constexpr int64_t kColumnGroup = 16;
 
 /// Rows at a distance of `stride`. `cols` is a multiple of kColumnGroup, or for what is read from

@@ -79,8 +79,7 @@ int64_t MicroBatchShape::longest() const {
   return samples.empty() ? 0 : std::ranges::max(samples, {}, &data::SampleLength::longest).longest;
 }
 int64_t MicroBatchShape::positions() const {
-  return packed ? sum(&data::SampleLength::tokens) - sum(&data::SampleLength::shared)
-                : rows() * longest();
+  return attended() - (packed ? sum(&data::SampleLength::shared) : 0);
 }
 int64_t MicroBatchShape::attended() const {
   return packed ? sum(&data::SampleLength::tokens) : rows() * longest();

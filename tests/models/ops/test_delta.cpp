@@ -153,7 +153,7 @@ TEST(GatedDelta, GradientsAreFiniteDifferences) {
   }
 }
 
-/// Every sequence has the bits of the same sequence alone, whatever precedes it.
+/// Every sequence has the bits of the same sequence alone, independent of those before it.
 TEST(GatedDelta, PackedSequencesAreSingleOnes) {
   const std::vector<int64_t> lengths = {63, 1, 0, 64, 129, 65, 7};
   const PackedSequences sequences = packed(lengths);
