@@ -34,12 +34,14 @@ import families
 import internvl_chat
 import reference
 from cases import ROWS, row
+from family_experts import Choices
 from prepared import read_prepared
 from test_readme import code_of
 from tools import driver, lft, score, step_lines, write_notes, write_rows
 
 TOLERANCE = 1e-3  # nats
 RELATIVE = 1e-4
+NEAREST = 1e-5  # probabilities of experts differ by more than their rounding, of some 1e-6
 STEPS = 20
 FAMILY_ROWS = [
     *ROWS,
@@ -58,6 +60,8 @@ TRAINED = [
     "qwen25_gqa",
     "qwen3_gqa",
     "qwen35_gqa",
+    "moe_gqa",
+    "moe35_gqa",
     "smol_tied",
     "llava_qwen2_siglip",
     "next_mistral",
@@ -96,6 +100,11 @@ def is_original(name):
 
 def is_gemma(name):
     return families.SPECS[name]["family"] == "gemma3"
+
+
+def adapted_experts(name):
+    """The projections of experts that the tests train; none: there are none, or not these."""
+    return families.SPECS[name].get("adapted", [])
 
 
 def fit_of(name):
@@ -144,6 +153,7 @@ class FamilyPeer:
         if is_original(name) and "<IMG_CONTEXT>" not in self.tokenizer.chat_template:
             self.tokenizer.chat_template = internvl_chat.CHAT_TEMPLATE
         self.model = families.load_model(path).eval()
+        self.choices = Choices(self.model)
         self.image_token = self.model.config.image_token_id
         if adapter is not None:
             self.model = PeftModel.from_pretrained(
@@ -331,6 +341,7 @@ def compare(peer, scored, images, tolerance=TOLERANCE):
         want = peer.logprobs(ids, labels, extra)
         assert len(want) > 1
         assert line["logprobs"] == pytest.approx(want, abs=tolerance), item["id"]
+    assert peer.choices.nearest > NEAREST
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -366,10 +377,11 @@ def test_greedy_answers(name, family_dir, family_peer, images, tmp_path):
 
 
 def targets_of(name):
-    """LoRA on decoder, projector and vision tower, under PEFT's names."""
+    """LoRA on decoder, projector and vision tower, under PEFT's names; without experts."""
     decoder = (
         r".*(language_model|text_model).*"
-        r"\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj|in_proj_\w+|out_proj)"
+        r"\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj|in_proj_\w+|out_proj"
+        r"|shared_expert_gate)"
     )
     if is_gemma(name):  # no linear layer in the projector
         return rf"({decoder})|(.*vision_tower.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2))"
@@ -410,6 +422,7 @@ def family_adapter(family_dir, tmp_path_factory):
                 lora_dropout=0.0,
                 task_type="CAUSAL_LM",
                 target_modules=targets_of(name),
+                target_parameters=[f"mlp.experts.{part}" for part in adapted_experts(name)],
             ),
         )
         generator = torch.Generator().manual_seed(7)
@@ -505,7 +518,8 @@ def make_recipe(name, out, model, rows, images, **more):
             rank=3,
             alpha=6,
             dropout=0.0,
-            targets=[f"{scope}:all-linear" for scope in scopes_of(name)],
+            targets=[f"{scope}:all-linear" for scope in scopes_of(name)]
+            + [f"llm:experts.{part}" for part in adapted_experts(name)],
         ),
         data=dict(
             train=str(rows), image_root=str(images), shuffle=False, workers=2, max_tokens=512
