@@ -329,12 +329,20 @@ def as_qwen3_vl(path):
     file.write_text(json.dumps(data, indent=2))
 
 
+# Tensors of published checkpoints that neither transformers nor lft reads.
+MTP = [
+    "mtp.fc.weight",
+    "mtp.layers.0.self_attn.q_proj.weight",
+    "mtp.layers.0.mlp.experts.0.up_proj.weight",
+    "mtp.norm.weight",
+]
+
+
 def add_mtp(path):
-    """Tensors of published checkpoints that neither transformers nor lft reads."""
     file = sorted(path.glob("*.safetensors"))[-1]
     tensors = load_file(file)
     generator = torch.Generator().manual_seed(3)
-    for name in ["mtp.fc.weight", "mtp.layers.0.self_attn.q_proj.weight", "mtp.norm.weight"]:
+    for name in MTP:
         tensors[name] = torch.randn([6, 8], generator=generator)
     save_file(tensors, file, metadata={"format": "pt"})
     index = path / "model.safetensors.index.json"

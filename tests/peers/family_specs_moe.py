@@ -43,7 +43,7 @@ MOE_SPECS = {
     "moe_tied": dict(
         family="qwen3_vl_moe",
         seed=19,
-        adapted=[],
+        adapted=["gate_up_proj"],
         stored="saved",
         text=dict(
             hidden_size=48,
@@ -136,7 +136,7 @@ MOE_SPECS = {
     "moe35_tied": dict(
         family="qwen3_5_moe",
         seed=38,
-        adapted=["gate_up_proj"],
+        adapted=[],
         stored="saved",
         text=dict(
             hidden_size=48,
@@ -169,7 +169,7 @@ MOE_SPECS = {
     ),
     "moe35_bf16_shards": dict(
         family="qwen3_5_moe",
-        seed=47,
+        seed=32,
         adapted=[],
         stored="published",
         text=dict(
