@@ -39,9 +39,13 @@ ModelLayout read_layout(const ModelImpl& model) {
   VisionFacts facts = model.config.family->vision(model.config);
   ModelLayout layout;
   std::vector<TensorSpec> decoder;
-  for (const auto& parameter : model.named_parameters())
-    (parameter.key().starts_with(kDecoder) ? decoder : layout.tensors)
-        .push_back({parameter.key(), parameter.value().sizes().vec()});
+  const CheckpointNames& names = model.config.family->names;
+  for (const auto& parameter : model.named_parameters()) {
+    const std::string& name = parameter.key();
+    (name.starts_with(kDecoder) ? decoder : layout.tensors)
+        .push_back({name, parameter.value().sizes().vec(),
+                    names.is_expert_weight(name) ? model.config.text.experts.count : 0});
+  }
   layout.projector = read_projector(layout.tensors);
   layout.vision = read_tower(layout.tensors, facts.blocks, facts.unused_modules);
   read_decoder(model.config.text, decoder, layout);
