@@ -7,7 +7,7 @@
 namespace lft::family {
 namespace {
 
-constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kWeightEnd = ".weight";
 
 /// Null if no rule matches.
 const NameRule* matching_rule(const std::vector<NameRule>& rules, std::string_view name,
@@ -40,7 +40,7 @@ bool CheckpointNames::is_experts(std::string_view module) const {
 }
 
 bool CheckpointNames::is_expert_weight(std::string_view name) const {
-  return name.ends_with(kWeight) && is_experts(name.substr(0, name.size() - kWeight.size()));
+  return name.ends_with(kWeightEnd) && is_experts(name.substr(0, name.size() - kWeightEnd.size()));
 }
 
 std::string CheckpointNames::canonical_name(const std::string& stored,
@@ -52,13 +52,13 @@ std::string CheckpointNames::canonical_name(const std::string& stored,
     return "";
   const std::string name = from_peft_name(stored);
   if (name.empty()) return stored;
-  if (is_experts(name)) return name + std::string(kWeight);
+  if (is_experts(name)) return name + std::string(kWeightEnd);
   return config.text.tie_embeddings && name == "language_model.lm_head.weight" ? "" : name;
 }
 
 std::string CheckpointNames::stored_name(const std::string& name) const {
   const std::string found = renamed(stored, name, name);
-  return is_expert_weight(name) ? found.substr(0, found.size() - kWeight.size()) : found;
+  return is_expert_weight(name) ? found.substr(0, found.size() - kWeightEnd.size()) : found;
 }
 
 std::string CheckpointNames::peft_name(const std::string& name) const {
@@ -67,7 +67,7 @@ std::string CheckpointNames::peft_name(const std::string& name) const {
 
 std::string CheckpointNames::whole_name(const std::string& name) const {
   const std::string found = renamed(newest, name, peft_name(name));
-  return is_expert_weight(name) ? found.substr(0, found.size() - kWeight.size()) : found;
+  return is_expert_weight(name) ? found.substr(0, found.size() - kWeightEnd.size()) : found;
 }
 
 std::string CheckpointNames::from_peft_name(const std::string& peft) const {

@@ -17,9 +17,7 @@ RouterImpl::RouterImpl(const LlamaConfig& config, at::TensorOptions options)
 
 Choice RouterImpl::forward(const at::Tensor& x_td) {
   const at::Tensor logits = ops::linear(x_td, weight, at::Tensor());
-  const bool wide = logits.scalar_type() == at::kDouble;
-  const auto [values, experts] =
-      at::softmax(logits, -1, wide ? at::kDouble : at::kFloat).topk(per_token_, -1);
+  const auto [values, experts] = at::softmax(logits, -1, at::kFloat).topk(per_token_, -1);
   return {experts, (values / values.sum(-1, /*keepdim=*/true)).to(logits.scalar_type())};
 }
 
@@ -47,7 +45,7 @@ SparseMlpImpl::SparseMlpImpl(const LlamaConfig& config, at::TensorOptions option
   shared_expert = register_module(
       "shared_expert", LlamaMlp(config, config.experts.shared_intermediate, linear_options));
   shared_expert_gate = register_module(
-      "shared_expert_gate", layers::Linear(config.hidden, 1, /*has_bias=*/false, linear_options));
+      "shared_expert_gate", layers::Linear(config.hidden, 1, /*has_bias=*/false, options));
 }
 
 at::Tensor SparseMlpImpl::forward(const ops::Normed& input) {

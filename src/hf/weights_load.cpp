@@ -92,8 +92,9 @@ class StoredLayers {
   void store() {
     for (const auto& [name, parts] : parts_) {
       layers::Linear layer = layers_.at(name);
-      layer->store(layer->experts > 0 ? c10::make_intrusive<ops::ExpertStorage>(parts)
-                                      : parts.front());
+      c10::intrusive_ptr<ops::CodedWeight> weight = parts.front();
+      if (layer->experts > 0) weight = c10::make_intrusive<ops::ExpertStorage>(parts);
+      layer->store(weight);
     }
   }
   /// The digest sums over all ranks, each of which has read only its slices.

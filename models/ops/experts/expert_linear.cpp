@@ -152,7 +152,7 @@ struct BackwardPass {
   const FactorGradient da, db, dw;
 };
 
-bool trains(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
+bool is_trained(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
 
 /// Whether experts run in parallel: products of a few rows already use all threads.
 bool in_parallel(const at::Tensor& x) { return x.device().is_cpu() && !takes_few_rows(x); }
@@ -178,7 +178,7 @@ struct ExpertFunction : torch::autograd::Function<ExpertFunction> {
     const at::Tensor a_ri = a.value_or(at::Tensor()), b_or = b.value_or(at::Tensor());
     const at::Tensor weight = dense.value_or(at::Tensor());
     ctx->save_for_backward(
-        {trains(a_ri) || trains(weight) ? x : at::Tensor(), weight, a_ri, b_or, h});
+        {is_trained(a_ri) || is_trained(weight) ? x : at::Tensor(), weight, a_ri, b_or, h});
     ctx->saved_data["kept"] =
         c10::IValue::make_capsule(kept_of(rows, layer, dtype, x_input.scalar_type()));
     return y;
@@ -260,9 +260,8 @@ struct GatedExpertFunction : torch::autograd::Function<GatedExpertFunction> {
                        dy = dy_to.index_select(0, some(rows.tokens_r, first, count)),
                        d = pass.step(rows, e, hidden.to(kept->dtype) * own.to(kept->dtype),
                                      some(saved[5], first, count), dy, /*reaches_x=*/true);
-      const at::ScalarType wide = d.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
       some(d_share_r, first, count)
-          .copy_((d.to(wide) * hidden.to(wide)).sum(1, /*keepdim=*/true));
+          .copy_((d.to(at::kFloat) * hidden.to(at::kFloat)).sum(1, /*keepdim=*/true));
       const GatedGradients of =
           gated_gradients((d * own.to(kept->dtype)).to(gate_up.scalar_type()), halves.gate,
                           halves.up, kept->kind);
@@ -277,7 +276,7 @@ struct GatedExpertFunction : torch::autograd::Function<GatedExpertFunction> {
   }
 };
 
-Optional optional(const at::Tensor& tensor) {
+Optional optional_of(const at::Tensor& tensor) {
   return tensor.defined() ? Optional(tensor) : std::nullopt;
 }
 
@@ -296,8 +295,8 @@ void check_layer(const ExpertLayer& layer, int64_t experts, int64_t in) {
 at::Tensor expert_linear(const at::Tensor& x, const ExpertRowsPtr& rows, const ExpertLayer& layer) {
   expect_dims(x, "x", {{"t", rows->rows_tk.size(0)}, {"i"}});
   check_layer(layer, rows->experts(), x.size(1));
-  return ExpertFunction::apply(x, optional(layer.weight.dense()), optional(layer.update.a_ri),
-                               optional(layer.update.b_or), rows, layer);
+  return ExpertFunction::apply(x, optional_of(layer.weight.dense()), optional_of(layer.update.a_ri),
+                               optional_of(layer.update.b_or), rows, layer);
 }
 
 at::Tensor expert_linear_gated(const at::Tensor& gate_up, const at::Tensor& share_tk,
@@ -306,8 +305,8 @@ at::Tensor expert_linear_gated(const at::Tensor& gate_up, const at::Tensor& shar
   expect_dims(share_tk, "share", {{"t", rows->rows_tk.size(0)}, {"k", rows->rows_tk.size(1)}});
   check_layer(layer, rows->experts(), gate_up.size(1) / 2);
   return GatedExpertFunction::apply(gate_up.contiguous(), share_tk.contiguous(),
-                                    optional(layer.weight.dense()), optional(layer.update.a_ri),
-                                    optional(layer.update.b_or), rows, layer, kind);
+                                    optional_of(layer.weight.dense()), optional_of(layer.update.a_ri),
+                                    optional_of(layer.update.b_or), rows, layer, kind);
 }
 
 }  // namespace lft::ops

@@ -1,6 +1,7 @@
 #include "models/ops/experts/expert_rows.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -45,9 +46,7 @@ at::Tensor sum_rows(const at::Tensor& x_rd, const ExpertRows& rows) {
   const int64_t t = rows.rows_tk.size(0), k = rows.rows_tk.size(1), d = x_rd.size(1);
   if (!has_loop(x_rd)) {
     const at::Tensor picked = x_rd.index_select(0, rows.rows_tk.flatten()).view({t, k, d});
-    const bool wide = x_rd.scalar_type() == at::kDouble;
-    return picked.sum(1, /*keepdim=*/false, wide ? at::kDouble : at::kFloat)
-        .to(x_rd.scalar_type());
+    return picked.sum(1, /*keepdim=*/false, at::kFloat).to(x_rd.scalar_type());
   }
   at::Tensor sums = at::empty({t, d}, x_rd.options());
   const int64_t* const places = rows.rows_tk.const_data_ptr<int64_t>();
