@@ -1,4 +1,5 @@
-// Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5: their config.json, tensors, names and images.
+// Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5, the last two also with experts: their config.json,
+// tensors, names and images.
 #include <map>
 #include <set>
 
@@ -47,18 +48,19 @@ TEST_P(QwenVlNames, StoredNamesAreSavePretraineds) {
 }
 
 TEST_P(QwenVlNames, PeftNamesArePefts) {
-  std::set<std::string> ours;
+  std::set<std::string> layers, experts;
   for (const family::TensorSpec& tensor : config_.family->layout(config_).tensors) {
     if (tensor.shape.size() != 2 || tensor.name.ends_with("embed_tokens.weight") ||
-        tensor.name.ends_with("pos_embed.weight") || tensor.name.ends_with("lm_head.weight"))
-      continue;  // not a layer of all-linear
+        tensor.name.ends_with("pos_embed.weight") || tensor.name.ends_with("lm_head.weight") ||
+        tensor.name.ends_with("mlp.gate.weight"))
+      continue;  // not a layer of all-linear, and not experts
     const std::string module = tensor.name.substr(0, tensor.name.size() - 7),
                       peft = config_.family->names.peft_name(module);
-    ours.insert(peft);
+    (tensor.experts > 0 ? experts : layers).insert(peft);
     EXPECT_EQ(config_.family->names.from_peft_name(peft), module);
   }
-  const auto theirs = entry_["peft"].get<std::set<std::string>>();
-  EXPECT_EQ(ours, theirs);
+  EXPECT_EQ(layers, entry_["peft"].get<std::set<std::string>>());
+  EXPECT_EQ(experts, entry_.value("peft_experts", std::set<std::string>()));
   EXPECT_EQ(config_.family->names.from_peft_name("model.layers.1.mlp.up_proj"),
             "language_model.model.layers.1.mlp.up_proj");
   EXPECT_EQ(config_.family->names.from_peft_name("visual.blocks.0.attn.qkv"),
@@ -86,7 +88,8 @@ TEST_P(QwenVlNames, EveryTensorIsInAModuleOfItsScope) {
 }
 
 TEST_P(QwenVlNames, APartOfTheOtherGenerationIsNone) {
-  const bool deep = config_.model_type == "qwen3_vl", recurrent = config_.model_type == "qwen3_5";
+  const bool deep = config_.model_type.starts_with("qwen3_vl"),
+             recurrent = config_.model_type.starts_with("qwen3_5");
   const auto is_read = [&](const char* part) {
     return !config_.family->names.from_peft_name(part).empty();
   };
@@ -115,7 +118,9 @@ TEST_P(QwenVlNames, ShapesNameLayersThatAreThere) {
     names.insert(tensor.name);
   const family::ModelLayout layout = config_.family->layout(config_);
   int64_t blocks = 0;
-  for (const family::Tower& tower : {layout.vision, layout.decoder, layout.recurrent}) {
+  std::vector<family::Tower> towers = layout.decoder;
+  towers.push_back(layout.vision);
+  for (const family::Tower& tower : towers) {
     blocks += tower.count;
     for (int64_t i = 0; i < tower.count; ++i) {
       const int64_t number = tower.numbers.empty() ? i : tower.numbers[static_cast<size_t>(i)];
@@ -238,7 +243,7 @@ TEST(QwenVlConfig, PublishedSizesAreTransformers) {
     EXPECT_EQ(parameters, published["parameters"]) << config.model_type;
     EXPECT_EQ(count, published["tensors"]);
     EXPECT_EQ(config.eos_tokens,
-              (std::vector<int64_t>{config.model_type == "qwen3_5" ? 248044 : 151645}));
+              (std::vector<int64_t>{config.model_type.starts_with("qwen3_5") ? 248044 : 151645}));
     // Without a processor file: 640x480 keeps its size, rounded to whole positions.
     const int64_t side = config.model_type.starts_with("qwen3") ? 32 : 28;
     EXPECT_EQ(family::reference_image_plan(config).positions(),
@@ -281,6 +286,14 @@ TEST(QwenVlConfig, RefusesWhatIsOutOfRange) {
   refused("qwen3_5", "text_config", "linear_num_value_heads", 5);
   refused("qwen3_5", "text_config", "linear_conv_kernel_dim", 1);
   refused("qwen3_5", "text_config", "partial_rotary_factor", 0.04);
+  refused("qwen3_vl_moe", "text_config", "model_type", "qwen3_vl_text");
+  refused("qwen3_vl_moe", "text_config", "num_experts_per_tok", 6);
+  refused("qwen3_vl_moe", "text_config", "num_experts", 0);
+  refused("qwen3_vl_moe", "text_config", "moe_intermediate_size", 0);
+  refused("qwen3_vl_moe", "text_config", "decoder_sparse_step", 0);
+  refused("qwen3_vl_moe", "text_config", "mlp_only_layers", 1);
+  refused("qwen3_vl_moe", "text_config", "mlp_only_layers", Json::array({-1}));
+  refused("qwen3_5_moe", "text_config", "shared_expert_intermediate_size", 0);
 }
 
 TEST(QwenVlConfig, TheDecodersLayersSlideFromMaxWindowLayersOn) {

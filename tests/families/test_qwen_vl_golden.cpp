@@ -110,10 +110,12 @@ TEST_P(QwenVlGolden, GradientsAreAutograds) {
 }
 
 TEST_P(QwenVlGolden, LoraLogprobsAndGradientsArePefts) {
-  lora::inject_lora(
-      lora::select_sites(lora::linear_sites(*model_),
-                         {"llm:all-linear", "projector:all-linear", "vision:all-linear"}),
-      {.rank = 3, .alpha = 7}, 1);
+  std::vector<std::string> targets = {"llm:all-linear", "projector:all-linear",
+                                      "vision:all-linear"};
+  if (config_.text.experts.count > 0)
+    targets.insert(targets.end(), {"llm:experts.gate_up_proj", "llm:experts.down_proj"});
+  lora::inject_lora(lora::select_sites(lora::linear_sites(*model_), targets),
+                    {.rank = 3, .alpha = 7}, 1);
   {
     const at::NoGradGuard no_grad;
     for (auto& item : model_->named_parameters()) {

@@ -52,17 +52,22 @@ Json config_of(const std::string& family) {
     vision = {{"depth", 3},       {"hidden_size", 16},        {"intermediate_size", 24},
               {"num_heads", 2},   {"patch_size", 7},          {"spatial_merge_size", 2},
               {"in_channels", 3}, {"temporal_patch_size", 2}, {"out_hidden_size", 32}};
-    if (family == "qwen3_vl" || family == "qwen3_5") {
+    if (family.starts_with("qwen3")) {
       text["head_dim"] = 8;
       vision["num_position_embeddings"] = 16;
     }
-    if (family == "qwen3_vl") vision["deepstack_visual_indexes"] = {0, 1};
-    if (family == "qwen3_5") {  // a recurrence in two of three layers
+    if (family.starts_with("qwen3_vl")) vision["deepstack_visual_indexes"] = {0, 1};
+    if (family.starts_with("qwen3_5")) {  // a recurrence in two of three layers
       text["head_dim"] = 32;
       text["layer_types"] = {"linear_attention", "full_attention", "linear_attention"};
       text["linear_num_key_heads"] = 2;
       text["linear_num_value_heads"] = 4;
       text["linear_key_head_dim"] = text["linear_value_head_dim"] = 8;
+    }
+    if (family.ends_with("_moe")) {
+      text["num_experts"] = 4;
+      text["num_experts_per_tok"] = 2;
+      text["moe_intermediate_size"] = text["shared_expert_intermediate_size"] = 20;
     }
     if (family == "qwen2_5_vl") {
       vision["window_size"] = 28;
@@ -164,7 +169,9 @@ TEST_P(SharedPrompt, LogprobsAndGradientsAreThoseOfSeparateSequences) {
   const family::ModelConfig config = registry::parse_config(config_of(GetParam()), "config.json");
   family::Model model =
       config.family->build(config, at::kFloat, at::kCPU, ops::BaseStorage::kDense);
-  lora::inject_lora(lora::select_sites(lora::linear_sites(*model), {"llm:all-linear"}),
+  std::vector<std::string> targets = {"llm:all-linear"};
+  if (config.text.experts.count > 0) targets.emplace_back("llm:experts.down_proj");
+  lora::inject_lora(lora::select_sites(lora::linear_sites(*model), targets),
                     {.rank = 4, .alpha = 8, .dropout = 0}, 3);
   {
     const at::NoGradGuard no_grad;
@@ -197,7 +204,8 @@ TEST_P(SharedPrompt, LogprobsAndGradientsAreThoseOfSeparateSequences) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, SharedPrompt,
-                         ::testing::Values("llava", "gemma3", "qwen2_5_vl", "qwen3_vl", "qwen3_5"),
+                         ::testing::Values("llava", "gemma3", "qwen2_5_vl", "qwen3_vl", "qwen3_5",
+                                           "qwen3_vl_moe", "qwen3_5_moe"),
                          [](const auto& info) { return std::string(info.param); });
 
 /// In double precision, with a mask of each whole sequence and without, against sequences that

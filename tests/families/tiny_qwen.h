@@ -1,5 +1,5 @@
-// Tiny Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5 models whose weights are a hash of name and
-// index, as in tests/goldens/models/make_qwen_vl.py. The only file is the golden.
+// Tiny Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5 models, also with experts, whose weights are a
+// hash of name and index, as in tests/goldens/models/make_qwen_vl.py. The only file is the golden.
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -160,7 +160,8 @@ inline std::string case_name(const ::testing::TestParamInfo<const char*>& info) 
   return info.param;
 }
 constexpr const char* kCases[] = {
-    "qwen2_vl", "qwen2_vl_flat_tied", "qwen2_5_vl", "qwen2_5_vl_flat_tied",
-    "qwen3_vl", "qwen3_vl_bias_tied", "qwen3_5",    "qwen3_5_old_tied"};
+    "qwen2_vl",     "qwen2_vl_flat_tied",     "qwen2_5_vl", "qwen2_5_vl_flat_tied",
+    "qwen3_vl",     "qwen3_vl_bias_tied",     "qwen3_5",    "qwen3_5_old_tied",
+    "qwen3_vl_moe", "qwen3_vl_moe_step_tied", "qwen3_5_moe"};
 
 }  // namespace lft::test::qwen_vl_test

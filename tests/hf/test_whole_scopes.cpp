@@ -207,8 +207,9 @@ TEST_P(WholeScopes, NamesOfModulesThatAreNotThereArePassedOver) {
 
 INSTANTIATE_TEST_SUITE_P(Families, WholeScopes,
                          ::testing::Values("llava", "llava_next", "llava_onevision", "qwen2_vl",
-                                           "qwen2_5_vl", "qwen3_vl", "qwen3_5", "smolvlm",
-                                           "internvl", "internvl_chat", "gemma3"),
+                                           "qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_vl_moe",
+                                           "qwen3_5_moe", "smolvlm", "internvl", "internvl_chat",
+                                           "gemma3"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -31,16 +31,22 @@ from transformers import (
     Qwen2VLForConditionalGeneration,
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
+    Qwen3VLMoeConfig,
+    Qwen3VLMoeForConditionalGeneration,
     Qwen3_5Config,
     Qwen3_5ForConditionalGeneration,
+    Qwen3_5MoeConfig,
+    Qwen3_5MoeForConditionalGeneration,
     SiglipVisionConfig,
     SmolVLMConfig,
     SmolVLMForConditionalGeneration,
 )
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5RMSNorm
+from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeRMSNorm
 
 import internvl_chat
+from family_experts import as_published_experts
 from family_processors import (
     write_gemma_processor,
     intern_positions,
@@ -49,6 +55,7 @@ from family_processors import (
     write_wide_processor,
 )
 from family_specs import SPECS
+from family_specs_moe import MOE
 from family_specs_wide import WIDE
 from family_tokenizers import (
     INTERN_TOKENS,
@@ -63,7 +70,7 @@ from family_tokenizers import (
 
 
 def qwen_config(spec, tokenizer, vocab):
-    newer = spec["family"] in ("qwen3_vl", "qwen3_5")
+    newer = spec["family"].startswith("qwen3")
     size = 16 if newer else 14
     out = "hidden_size" if spec["family"] == "qwen2_vl" else "out_hidden_size"
     vision = dict(
@@ -101,7 +108,9 @@ def qwen_config(spec, tokenizer, vocab):
         qwen2_vl=Qwen2VLConfig,
         qwen2_5_vl=Qwen2_5_VLConfig,
         qwen3_vl=Qwen3VLConfig,
+        qwen3_vl_moe=Qwen3VLMoeConfig,
         qwen3_5=Qwen3_5Config,
+        qwen3_5_moe=Qwen3_5MoeConfig,
     )
     return kinds[spec["family"]](
         text_config=text, vision_config=vision, tie_word_embeddings=spec.get("tie", False), **ids
@@ -221,7 +230,9 @@ CLASSES = dict(
     qwen2_vl=Qwen2VLForConditionalGeneration,
     qwen2_5_vl=Qwen2_5_VLForConditionalGeneration,
     qwen3_vl=Qwen3VLForConditionalGeneration,
+    qwen3_vl_moe=Qwen3VLMoeForConditionalGeneration,
     qwen3_5=Qwen3_5ForConditionalGeneration,
+    qwen3_5_moe=Qwen3_5MoeForConditionalGeneration,
     smolvlm=SmolVLMForConditionalGeneration,
     idefics3=Idefics3ForConditionalGeneration,
 )
@@ -234,7 +245,7 @@ def random_weights(model, seed):
     zero_centred = {
         id(module.weight)
         for module in model.modules()
-        if isinstance(module, (Gemma3RMSNorm, Qwen3_5RMSNorm))
+        if isinstance(module, (Gemma3RMSNorm, Qwen3_5RMSNorm, Qwen3_5MoeRMSNorm))
     }
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -251,7 +262,7 @@ def random_weights(model, seed):
             elif parameter.dim() == 1:
                 parameter.copy_(noise * 0.2)
             else:
-                fan_in = parameter[0].numel()
+                fan_in = parameter.shape[-1] if ".experts." in name else parameter[0].numel()
                 parameter.copy_(
                     noise
                     * (
@@ -313,17 +324,25 @@ def as_qwen3_vl(path):
     for key in ["rope_theta", "partial_rotary_factor"]:
         text[key] = rope.pop(key)
     text["rope_scaling"] = rope
-    data["vision_config"]["model_type"] = "qwen3_5"
+    data["vision_config"]["model_type"] = data["model_type"]
     data["torch_dtype"] = data.pop("dtype")
     file.write_text(json.dumps(data, indent=2))
 
 
+# Tensors of published checkpoints that neither transformers nor lft reads.
+MTP = [
+    "mtp.fc.weight",
+    "mtp.layers.0.self_attn.q_proj.weight",
+    "mtp.layers.0.mlp.experts.0.up_proj.weight",
+    "mtp.norm.weight",
+]
+
+
 def add_mtp(path):
-    """Tensors of published checkpoints that neither transformers nor lft reads."""
     file = sorted(path.glob("*.safetensors"))[-1]
     tensors = load_file(file)
     generator = torch.Generator().manual_seed(3)
-    for name in ["mtp.fc.weight", "mtp.layers.0.self_attn.q_proj.weight", "mtp.norm.weight"]:
+    for name in MTP:
         tensors[name] = torch.randn([6, 8], generator=generator)
     save_file(tensors, file, metadata={"format": "pt"})
     index = path / "model.safetensors.index.json"
@@ -338,7 +357,9 @@ def load_model(path):
     config = json.loads((pathlib.Path(path) / "config.json").read_text())
     if config["model_type"] == "internvl_chat":
         return internvl_chat.load(path)
-    return AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32)
+    # torch's grouped product refuses features that are no multiple of 16 bytes.
+    more = dict(experts_implementation="eager") if config["model_type"] in MOE else {}
+    return AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32, **more)
 
 
 def build(name, path, seed=0):
@@ -362,7 +383,7 @@ def build(name, path, seed=0):
         if gemma
         else qwen_tokenizer(
             INTERN_TOKENS if intern else QWEN_TOKENS,
-            QWEN35_SPLIT if spec["family"] == "qwen3_5" else QWEN_SPLIT,
+            QWEN35_SPLIT if spec["family"].startswith("qwen3_5") else QWEN_SPLIT,
         )
     )
     vocab = spec.get("vocab", (tokenizer.get_vocab_size() + 63) // 64 * 64)
@@ -386,10 +407,17 @@ def build(name, path, seed=0):
     else:
         write_processor(path, spec, tokenizer)
     model = CLASSES[spec["family"]](config)
-    random_weights(model, seed)
+    random_weights(model, spec.get("seed", seed))
     model = model.to(spec.get("dtype", torch.float32))
     model.config.dtype = spec.get("dtype", torch.float32)
-    model.save_pretrained(path, max_shard_size="150KB" if spec.get("shards") else "5GB")
+    published = spec.get("stored") == "published"
+    model.save_pretrained(
+        path,
+        max_shard_size="150KB" if spec.get("shards") else "5GB",
+        save_original_format=not published,
+    )
+    if published:
+        as_published_experts(path)
     if spec.get("flat"):
         as_published(path)
     if spec.get("old"):

@@ -139,7 +139,9 @@ TEMPLATES = dict(
     qwen2_vl=QWEN25_TEMPLATE,
     qwen2_5_vl=QWEN25_TEMPLATE,
     qwen3_vl=QWEN3_TEMPLATE,
+    qwen3_vl_moe=QWEN3_TEMPLATE,
     qwen3_5=QWEN3_TEMPLATE,
+    qwen3_5_moe=QWEN3_TEMPLATE,
     smolvlm=SMOL_TEMPLATE,
     idefics3=SMOL_TEMPLATE,
 )
@@ -273,7 +275,7 @@ def write_processor(path, spec, tokenizer):
     )
     fast.save_pretrained(path)
     if not smol:
-        patch = 16 if spec["family"] in ("qwen3_vl", "qwen3_5") else 14
+        patch = 16 if spec["family"].startswith("qwen3") else 14
         shortest, longest = spec["pixels"]
         mean = dict(image_mean=[0.5] * 3, image_std=[0.5] * 3) if patch == 16 else {}
         Qwen2VLImageProcessor(

@@ -2,6 +2,7 @@
 
 import torch
 
+from family_specs_moe import MOE_SPECS
 from family_specs_wide import WIDE_SPECS
 
 # family: which class; the rest are config arguments.
@@ -484,6 +485,7 @@ SPECS = {
         shards=True,
         tiles=(2, 5),
     ),
+    **MOE_SPECS,
     **WIDE_SPECS,
 }
 # The same in the layout of InternVL's own code.

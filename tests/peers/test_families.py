@@ -34,12 +34,15 @@ import families
 import internvl_chat
 import reference
 from cases import ROWS, row
+from family_experts import Choices
+from family_specs_moe import BOTH
 from prepared import read_prepared
 from test_readme import code_of
 from tools import driver, lft, score, step_lines, write_notes, write_rows
 
 TOLERANCE = 1e-3  # nats
 RELATIVE = 1e-4
+NEAREST = 1e-5  # probabilities of experts differ by more than their rounding, of some 1e-6
 STEPS = 20
 FAMILY_ROWS = [
     *ROWS,
@@ -58,6 +61,8 @@ TRAINED = [
     "qwen25_gqa",
     "qwen3_gqa",
     "qwen35_gqa",
+    "moe_gqa",
+    "moe35_gqa",
     "smol_tied",
     "llava_qwen2_siglip",
     "next_mistral",
@@ -96,6 +101,11 @@ def is_original(name):
 
 def is_gemma(name):
     return families.SPECS[name]["family"] == "gemma3"
+
+
+def adapted_experts(name):
+    """The projections of experts that the tests train; none: there are none, or not these."""
+    return families.SPECS[name].get("adapted", [])
 
 
 def fit_of(name):
@@ -144,6 +154,7 @@ class FamilyPeer:
         if is_original(name) and "<IMG_CONTEXT>" not in self.tokenizer.chat_template:
             self.tokenizer.chat_template = internvl_chat.CHAT_TEMPLATE
         self.model = families.load_model(path).eval()
+        self.choices = Choices(self.model)
         self.image_token = self.model.config.image_token_id
         if adapter is not None:
             self.model = PeftModel.from_pretrained(
@@ -331,6 +342,7 @@ def compare(peer, scored, images, tolerance=TOLERANCE):
         want = peer.logprobs(ids, labels, extra)
         assert len(want) > 1
         assert line["logprobs"] == pytest.approx(want, abs=tolerance), item["id"]
+    assert peer.choices.nearest > NEAREST
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -366,10 +378,11 @@ def test_greedy_answers(name, family_dir, family_peer, images, tmp_path):
 
 
 def targets_of(name):
-    """LoRA on decoder, projector and vision tower, under PEFT's names."""
+    """LoRA on decoder, projector and vision tower, under PEFT's names; without experts."""
     decoder = (
         r".*(language_model|text_model).*"
-        r"\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj|in_proj_\w+|out_proj)"
+        r"\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj|in_proj_\w+|out_proj"
+        r"|shared_expert_gate)"
     )
     if is_gemma(name):  # no linear layer in the projector
         return rf"({decoder})|(.*vision_tower.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2))"
@@ -410,6 +423,7 @@ def family_adapter(family_dir, tmp_path_factory):
                 lora_dropout=0.0,
                 task_type="CAUSAL_LM",
                 target_modules=targets_of(name),
+                target_parameters=[f"mlp.experts.{part}" for part in adapted_experts(name)],
             ),
         )
         generator = torch.Generator().manual_seed(7)
@@ -476,7 +490,7 @@ def check_prompts(peer, scored, images):
         assert line["logprobs"] == pytest.approx(want, abs=TOLERANCE), item["id"]
 
 
-@pytest.mark.parametrize("name", ["qwen35_gqa", "qwen35_bf16_shards"])
+@pytest.mark.parametrize("name", [name for name in NAMES if families.SPECS[name].get("mtp")])
 def test_a_merge_keeps_tensors_that_no_model_reads(name, family_dir, family_adapter, tmp_path):
     base, merged = family_dir(name), tmp_path / "merged"
     done = lft("merge", "--model", base, "--adapter", family_adapter(name), "--out", merged)
@@ -488,7 +502,26 @@ def test_a_merge_keeps_tensors_that_no_model_reads(name, family_dir, family_adap
         for key in [key for key in before if key.startswith("mtp.")]:
             assert torch.equal(before[key], after[key])
             kept += 1
-    assert kept == 3
+    assert kept == len(families.MTP)
+
+
+@pytest.mark.parametrize("name", ["moe_gqa", "moe_tied", "moe35_gqa"])
+def test_a_merge_keeps_the_layout_of_experts(name, family_dir, family_adapter, tmp_path):
+    """With PEFT's numbers."""
+    base, adapter, merged = family_dir(name), family_adapter(name), tmp_path / "merged"
+    lft("merge", "--model", base, "--adapter", adapter, "--out", merged)
+    before = load_file(base / "model.safetensors")
+    after = load_file(merged / "model.safetensors")
+    shapes = {key: tensor.shape for key, tensor in before.items()}
+    assert shapes == {key: tensor.shape for key, tensor in after.items()}
+    whole = FamilyPeer(name, base, adapter).model.merge_and_unload().state_dict()
+    changed = set()
+    for key in [key for key in after if key.endswith(tuple(BOTH))]:
+        want = whole[key] if whole[key].shape == after[key].shape else whole[key].transpose(1, 2)
+        assert torch.allclose(after[key], want, rtol=1e-5, atol=1e-6), key
+        if not torch.equal(before[key], after[key]):
+            changed.add(key.rsplit(".", 1)[-1])
+    assert changed == set(adapted_experts(name))
 
 
 def scopes_of(name):
@@ -505,7 +538,8 @@ def make_recipe(name, out, model, rows, images, **more):
             rank=3,
             alpha=6,
             dropout=0.0,
-            targets=[f"{scope}:all-linear" for scope in scopes_of(name)],
+            targets=[f"{scope}:all-linear" for scope in scopes_of(name)]
+            + [f"llm:experts.{part}" for part in adapted_experts(name)],
         ),
         data=dict(
             train=str(rows), image_root=str(images), shuffle=False, workers=2, max_tokens=512
@@ -549,7 +583,8 @@ def reference_steps(peer, samples, optim, batch_size, steps=STEPS):
     return records
 
 
-@pytest.mark.parametrize("name", TRAINED)
+# The last: an adapter of all but the experts.
+@pytest.mark.parametrize("name", [*TRAINED, "moe35_bf16_shards"])
 def test_twenty_steps_of_an_adapter(
     name, family_dir, family_adapter, images, family_rows, tmp_path
 ):
@@ -629,6 +664,8 @@ def test_packed_passes_and_recomputation_give_the_same_steps(
         "qwen25_gqa",
         "qwen3_gqa",
         "qwen35_gqa",
+        "moe_gqa",
+        "moe35_gqa",
         "smol_tied",
         "llava_qwen2_siglip",
         "gemma_gqa",
@@ -654,14 +691,23 @@ def test_steps_over_an_nf4_base(name, family_dir, family_adapter, images, family
     coded = {
         key: value.detach()
         for key, value in base.items()
-        if re.search(r"(language_model|text_model).*layers\.\d+\.\w+\.\w*_proj", key)
-        and value.dim() == 2
+        if re.search(r"(language_model|text_model).*layers\.\d+\.(\w+\.)+\w*_proj", key)
+        and value.dim() >= 2
     }
-    assert coded
-    values = driver("nf4", coded, tmp_path)
+    assert coded and len(adapted_experts(name)) <= sum(value.dim() == 3 for value in coded.values())
+    matrices = {
+        f"{key}.{number}": matrix
+        for key, value in coded.items()
+        for number, matrix in enumerate(value if value.dim() == 3 else [value])
+    }
+    values = driver("nf4", matrices, tmp_path)
     with torch.no_grad():
         for key, value in base.items():
-            value.copy_(values[f"float32.{key}"] if key in coded else value.bfloat16().float())
+            if key not in coded:
+                value.copy_(value.bfloat16().float())
+                continue
+            for number, matrix in enumerate(value if value.dim() == 3 else [value]):
+                matrix.copy_(values[f"float32.{key}.{number}"])
     samples = [peer.encode(item, images) for item in FAMILY_ROWS]
     want = reference_steps(peer, samples, yaml.safe_load(path.read_text())["optim"], 4, steps)
     for line, record in zip(step_lines(tmp_path / "run"), want, strict=True):
@@ -819,6 +865,7 @@ def test_images_of_many_forms_take_the_processors_places(name, family_dir, famil
         "qwen25_gqa",
         "qwen3_gqa",
         "qwen35_gqa",
+        "moe_bf16_shards",
         "smol_tied",
         "idefics3_shards",
         "llava_qwen2_siglip",
@@ -868,7 +915,7 @@ def test_the_adapters_python_answers_as_lft_does(
         said.append(out.getvalue().strip())
         assert said[-1] == lft("generate", *asked).stdout.strip()
     assert any(said)
-    oldest = dict(qwen3_gqa="4.57", qwen35_gqa="5.2").get(name, "4.52")
+    oldest = dict(qwen3_gqa="4.57", moe_bf16_shards="5.0", qwen35_gqa="5.2").get(name, "4.52")
     card = (adapter / "README.md").read_text()
     assert f"transformers {oldest} or newer" in card
     (packages,) = re.findall("^pip install (.*)$", card, re.M)
@@ -893,6 +940,7 @@ def test_the_adapters_python_answers_as_lft_does(
         ("qwen-vl-lora", "qwen25_gqa"),
         ("qwen-vl-lora", "qwen3_tied"),
         ("qwen-vl-lora", "qwen35_tied"),
+        ("qwen-vl-lora", "moe_tied"),
     ],
 )
 def test_the_recipe_trains_in_miniature(recipe, name, family_dir, images, family_rows, tmp_path):

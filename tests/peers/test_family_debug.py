@@ -14,7 +14,7 @@ from cases import ROWS, row
 from test_families import make_recipe
 from tools import lft, write_rows
 
-# A weight of the vision tower that the loss reaches, by its name in files and in lft.
+# A weight that the loss reaches, by its name in files (without ".weight") and in lft.
 PLANTED = {
     "chat_gqa": (
         "vision_model.encoder.layers.1.attn.qkv",
@@ -30,6 +30,14 @@ PLANTED = {
     "qwen35_gqa": (
         "layers.1.linear_attn.in_proj_qkv",
         "language_model.model.layers.1.linear_attn.in_proj_qkv",
+    ),
+    "moe_gqa": (
+        "layers.1.mlp.experts.down_proj",
+        "language_model.model.layers.1.mlp.experts.down_proj",
+    ),
+    "moe35_gqa": (
+        "layers.1.mlp.experts.gate_up_proj",
+        "language_model.model.layers.1.mlp.experts.gate_up_proj",
     ),
     "smol_tied": (
         "vision_model.encoder.layers.1.self_attn.v_proj",
@@ -80,12 +88,17 @@ def recipe(family_dir, images, tmp_path):
     return make
 
 
+def weight_of(name):
+    """The name of its weight: experts are parameters of their own."""
+    return name if ".experts." in name else name + ".weight"
+
+
 def with_weight(source, target, name, change):
-    """A copy of a checkpoint with `name`.weight replaced by another tensor."""
+    """A copy of a checkpoint with the weight of `name` replaced by another tensor."""
     shutil.copytree(source, target)
     for file in target.glob("*.safetensors"):
         tensors = load_file(file)
-        for key in [key for key in tensors if key.endswith(name + ".weight")]:
+        for key in [key for key in tensors if key.endswith(weight_of(name))]:
             tensors[key] = change(tensors[key].clone())
             save_file(tensors, file, metadata={"format": "pt"})
             return target
@@ -106,7 +119,7 @@ def test_the_nan_hunt_names_the_module(name, recipe, family_dir, tmp_path):
     stored, known = PLANTED[name]
 
     def overflow(weight):
-        weight[0] = 3e38  # one output of the layer: its products overflow float32
+        weight[0] = 3e38  # one output or expert of the layer: its products overflow float32
         return weight
 
     assert "nothing that is not finite" in (lambda done: done.stdout + done.stderr)(
@@ -126,7 +139,7 @@ def test_a_weight_of_another_shape_is_named(name, recipe, family_dir, tmp_path):
         lambda weight: torch.cat([weight, weight[:1]]),
     )
     error = lft("check", recipe(name, model=planted), code=3).stderr
-    assert stored + ".weight: found [" in error
+    assert weight_of(stored) + ": found [" in error
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -139,7 +152,7 @@ def test_the_summary_counts_what_transformers_counts(name, family_dir, tmp_path)
     short = with_weight(
         family_dir(name), tmp_path / "planted", stored, lambda weight: weight[:-1].clone()
     )
-    assert stored + ".weight: found [" in lft("summary", short, code=3).stderr
+    assert weight_of(stored) + ": found [" in lft("summary", short, code=3).stderr
 
 
 def test_a_recurrent_layer_of_zeros_is_odd(family_dir, tmp_path):

@@ -207,6 +207,25 @@ def test_an_index_is_read_for_its_shards_alone(layout, files, images, tmp_path):
     assert warnings_of(model.path, images, tmp_path) == []
 
 
+EXPERTS = ("mlp.experts.gate_up_proj", "mlp.experts.down_proj")
+
+
+def transposed_experts(*ends):
+    def change(tensors):
+        for name in [name for name in tensors if name.endswith(ends)]:
+            tensors[name] = tensors[name].transpose(1, 2).contiguous()
+
+    return change
+
+
+@pytest.mark.parametrize("ends", [EXPERTS, EXPERTS[:1], EXPERTS[1:]])
+def test_experts_are_read_by_their_shape(ends, files, images, tmp_path):
+    """As published and as transformers 5 saves them."""
+    model = files("moe_gqa")
+    model.change_tensors(transposed_experts(*ends))
+    compare("moe_gqa", model.path, images, tmp_path)
+
+
 def test_tensors_that_the_model_has_not_are_named_once(files, images, tmp_path):
     model = files("smol_tied")
     extra = {"score.weight": torch.ones(2, 3), "v_head.summary.bias": torch.ones(1)}

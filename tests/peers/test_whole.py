@@ -31,6 +31,8 @@ RUNS = [
     ("smol_tied", "decoder_and_lora"),
     ("qwen25_gqa", "second_stage"),
     ("qwen35_gqa", "second_stage"),
+    ("moe_gqa", "decoder_and_lora"),
+    ("moe35_gqa", "second_stage"),
 ]
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes qwen_vl.json: what transformers and PEFT compute for tiny Qwen2-VL, Qwen2.5-VL, Qwen3-VL
-and Qwen3.5 models whose weights are a hash of name and index, their tensor names,
-and the processor's output for images.
+and Qwen3.5 models, also with experts, whose weights are a hash of name and index, their tensor
+names, and the processor's output for images.
 
 No weights and no images are stored: fill() of make_llava.py and photo() here have equivalents
 in tests/families/tiny_qwen.h. Run with the pinned peers:
@@ -17,6 +17,7 @@ import peft
 import torch
 import transformers
 from make_llava import fill, rounded
+from peft.tuners.lora.layer import ParamWrapper
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForImageTextToText
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import (
@@ -187,9 +188,94 @@ CASES = {
             VISION, model_type="qwen3_5", out_hidden_size=30, num_position_embeddings=49
         ),
     ),
+    # The sizes of these three are some that give clear choices of experts (CLEAR).
+    "qwen3_vl_moe": dict(
+        model_type="qwen3_vl_moe",
+        **TOKENS,
+        text_config=dict(
+            TEXT,
+            model_type="qwen3_vl_moe_text",
+            hidden_size=42,
+            head_dim=12,
+            num_experts=5,
+            num_experts_per_tok=2,
+            moe_intermediate_size=15,
+            mlp_only_layers=[1],
+            rope_parameters=dict(
+                rope_type="default",
+                rope_theta=1000.0,
+                mrope_section=[2, 2, 2],
+                mrope_interleaved=True,
+            ),
+        ),
+        vision_config=dict(
+            VISION,
+            model_type="qwen3_vl_moe_vision",
+            out_hidden_size=42,
+            num_position_embeddings=25,
+            deepstack_visual_indexes=[0, 2],
+        ),
+    ),
+    "qwen3_vl_moe_step_tied": dict(
+        model_type="qwen3_vl_moe",
+        **TOKENS,
+        tie_word_embeddings=True,
+        text_config=dict(
+            TEXT,
+            model_type="qwen3_vl_moe_text",
+            hidden_size=34,
+            num_hidden_layers=2,
+            head_dim=8,
+            num_key_value_heads=1,
+            attention_bias=True,
+            num_local_experts=8,
+            num_experts_per_tok=3,
+            moe_intermediate_size=13,
+            decoder_sparse_step=2,
+            router_aux_loss_coef=0.02,
+            rope_theta=700.0,
+            rope_scaling=dict(rope_type="default", mrope_section=[2, 1, 1], mrope_interleaved=True),
+        ),
+        vision_config=dict(
+            VISION,
+            model_type="qwen3_vl_moe",
+            out_hidden_size=34,
+            num_position_embeddings=49,
+            deepstack_visual_indexes=[0],
+        ),
+    ),
+    "qwen3_5_moe": dict(
+        model_type="qwen3_5_moe",
+        **TOKENS,
+        text_config=dict(
+            {key: value for key, value in TEXT.items() if key != "intermediate_size"},
+            model_type="qwen3_5_moe_text",
+            head_dim=24,
+            full_attention_interval=2,
+            linear_num_key_heads=2,
+            linear_num_value_heads=6,
+            linear_key_head_dim=6,
+            linear_value_head_dim=8,
+            num_experts=7,
+            num_experts_per_tok=2,
+            moe_intermediate_size=14,
+            shared_expert_intermediate_size=22,
+            rope_parameters=dict(
+                rope_type="default",
+                rope_theta=1000.0,
+                mrope_section=[1, 1, 1],
+                mrope_interleaved=True,
+            ),
+        ),
+        vision_config=dict(VISION, model_type="qwen3_5_moe_vision", num_position_embeddings=25),
+    ),
 }
-# Sizes of the published Qwen2-VL-2B and Qwen2.5-VL-3B (whose files are flat), Qwen3-VL-2B and
-# Qwen3.5-4B.
+# The least differences, over all tokens, between the last expert that computes a token and the
+# first that does not: of probabilities, and of logits, which BF16 rounds by some 0.004.
+CLEAR = dict(probabilities=1e-4, logits=0.02)
+EXPERTS = ("mlp.experts.gate_up_proj", "mlp.experts.down_proj")
+# Sizes of the published Qwen2-VL-2B and Qwen2.5-VL-3B (whose files are flat), Qwen3-VL-2B,
+# Qwen3.5-4B, Qwen3-VL-30B-A3B and Qwen3.5-35B-A3B.
 PUBLISHED = {
     "qwen2_vl_2b": dict(
         model_type="qwen2_vl",
@@ -345,6 +431,102 @@ PUBLISHED = {
             temporal_patch_size=2,
         ),
     ),
+    "qwen3_vl_30b_a3b": dict(
+        model_type="qwen3_vl_moe",
+        image_token_id=151655,
+        text_config=dict(
+            model_type="qwen3_vl_moe_text",
+            decoder_sparse_step=1,
+            head_dim=128,
+            hidden_size=2048,
+            intermediate_size=6144,
+            max_position_embeddings=262144,
+            mlp_only_layers=[],
+            moe_intermediate_size=768,
+            norm_topk_prob=True,
+            num_attention_heads=32,
+            num_experts=128,
+            num_experts_per_tok=8,
+            num_hidden_layers=48,
+            num_key_value_heads=4,
+            rms_norm_eps=1e-6,
+            rope_scaling=dict(
+                mrope_interleaved=True, mrope_section=[24, 20, 20], rope_type="default"
+            ),
+            rope_theta=5000000,
+            tie_word_embeddings=False,
+            vocab_size=151936,
+        ),
+        vision_config=dict(
+            model_type="qwen3_vl_moe",
+            deepstack_visual_indexes=[8, 16, 24],
+            depth=27,
+            hidden_act="gelu_pytorch_tanh",
+            hidden_size=1152,
+            in_channels=3,
+            intermediate_size=4304,
+            num_heads=16,
+            num_position_embeddings=2304,
+            out_hidden_size=2048,
+            patch_size=16,
+            spatial_merge_size=2,
+            temporal_patch_size=2,
+        ),
+    ),
+    "qwen3_5_35b_a3b": dict(
+        model_type="qwen3_5_moe",
+        image_token_id=248056,
+        tie_word_embeddings=False,
+        text_config=dict(
+            model_type="qwen3_5_moe_text",
+            attn_output_gate=True,
+            eos_token_id=248044,
+            full_attention_interval=4,
+            head_dim=256,
+            hidden_act="silu",
+            hidden_size=2048,
+            linear_conv_kernel_dim=4,
+            linear_key_head_dim=128,
+            linear_num_key_heads=16,
+            linear_num_value_heads=32,
+            linear_value_head_dim=128,
+            mamba_ssm_dtype="float32",
+            max_position_embeddings=262144,
+            moe_intermediate_size=512,
+            mtp_num_hidden_layers=1,
+            num_attention_heads=16,
+            num_experts=256,
+            num_experts_per_tok=8,
+            num_hidden_layers=40,
+            num_key_value_heads=2,
+            rms_norm_eps=1e-6,
+            router_aux_loss_coef=0.001,
+            shared_expert_intermediate_size=512,
+            vocab_size=248320,
+            rope_parameters=dict(
+                mrope_interleaved=True,
+                mrope_section=[11, 11, 10],
+                partial_rotary_factor=0.25,
+                rope_theta=10000000,
+                rope_type="default",
+            ),
+        ),
+        vision_config=dict(
+            model_type="qwen3_5_moe",
+            deepstack_visual_indexes=[],
+            depth=27,
+            hidden_act="gelu_pytorch_tanh",
+            hidden_size=1152,
+            in_channels=3,
+            intermediate_size=4304,
+            num_heads=16,
+            num_position_embeddings=2304,
+            out_hidden_size=2048,
+            patch_size=16,
+            spatial_merge_size=2,
+            temporal_patch_size=2,
+        ),
+    ),
 }
 PHOTOS = [(50, 30), (20, 71), (61, 17)]  # width, height
 PROCESSOR = dict(
@@ -393,6 +575,8 @@ WHOLE = (
     "layers.0.linear_attn.dt_bias",
     "layers.0.linear_attn.conv1d.weight",
     "layers.0.linear_attn.norm.weight",
+    "mlp.gate.weight",
+    "mlp.shared_expert_gate.weight",
 )
 
 
@@ -425,7 +609,8 @@ def canonical(name):
         ("lm_head.", "language_model.lm_head."),
     ):
         if name.startswith(old):
-            return new + name[len(old) :]
+            name = new + name[len(old) :]
+            return name + ".weight" if name.endswith(EXPERTS) else name
     raise ValueError(name)
 
 
@@ -436,13 +621,32 @@ def config_of(case):
 
 def build(case):
     config = config_of(case)
-    model = (
-        AutoModelForImageTextToText.from_config(config, attn_implementation="eager").float().eval()
+    model = AutoModelForImageTextToText.from_config(
+        config, attn_implementation="eager", experts_implementation="eager"
     )
+    model = model.float().eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(fill(canonical(name), tuple(parameter.shape)))
+            shape = (-1, parameter.shape[-1]) if name.endswith(EXPERTS) else parameter.shape
+            parameter.copy_(fill(canonical(name), parameter.view(shape).shape).view_as(parameter))
     return model
+
+
+def check_choices(model, mask, logits):
+    """From now on, routers must choose clearly."""
+
+    def check(router, _, out):
+        kept = out[0].detach().float()[mask.flatten() == 1]
+        for values, least in ((kept, logits), (kept.softmax(-1), CLEAR["probabilities"])):
+            sorted_values = values.sort(-1, descending=True)[0]
+            gap = (sorted_values[:, router.top_k - 1] - sorted_values[:, router.top_k]).min()
+            assert gap > least, f"near a tie: {gap.item()}, expected more than {least}"
+
+    return [
+        module.register_forward_hook(check)
+        for name, module in model.named_modules()
+        if name.endswith("mlp.gate")
+    ]
 
 
 def batch_of(grids):
@@ -471,7 +675,9 @@ def batch_of(grids):
 def names_of(model):
     """Tensors written by save_pretrained and PEFT, by canonical name."""
     with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
+        # As published; transformers would save the experts of Qwen3.5 one by one.
+        experts = any(name.endswith(EXPERTS) for name, _ in model.named_parameters())
+        model.save_pretrained(folder, save_original_format=not experts)
         stored = load_file(folder + "/model.safetensors")
     in_memory = {id(p): n for n, p in model.named_parameters()}
     by_value = {
@@ -485,18 +691,46 @@ def names_of(model):
     return names
 
 
+def fill_adapter(parameter, key, experts):
+    """lft's B of experts is [expert * out, rank], PEFT's is [out, rank * expert]."""
+    if not key.endswith("lora_B.weight") or experts == 1:
+        return parameter.copy_(fill(key, tuple(parameter.shape)))
+    out, columns = parameter.shape
+    ours = fill(key, (experts * out, columns // experts)).view(experts, out, -1)
+    return parameter.copy_(ours.permute(1, 2, 0).reshape(out, columns))
+
+
 def adapted_by_peft(model, logprobs_of):
-    """PEFT's names of the linear layers, and its results with an adapter on each."""
+    """PEFT's names of the linear layers and experts, and its results with an adapter on each."""
+    names = [name for name, _ in model.named_parameters() if name.endswith(EXPERTS)]
     adapted = peft.get_peft_model(
-        model, peft.LoraConfig(r=3, lora_alpha=7, lora_dropout=0.0, target_modules="all-linear")
+        model,
+        peft.LoraConfig(
+            r=3,
+            lora_alpha=7,
+            lora_dropout=0.0,
+            target_modules="all-linear",
+            target_parameters=list(EXPERTS) if names else None,
+        ),
     )
     adapters = {}
+    wrapped = {
+        name.removeprefix("base_model.model."): module
+        for name, module in adapted.named_modules()
+        if isinstance(module, ParamWrapper)
+    }
     for full, parameter in adapted.named_parameters():
         if "lora_" in full:
-            key = canonical(full.removeprefix("base_model.model.").replace(".default", ""))
+            full = full.removeprefix("base_model.model.").replace(".default", "")
+            module, end = full.rsplit(".lora_", 1)
+            experts = 1
+            if module in wrapped:
+                experts = wrapped[module].num_experts
+                module = module.removesuffix(".base_layer") + "." + wrapped[module].parameter_name
+            key = canonical(f"{module}.lora_{end}")
             adapters[key] = parameter
             with torch.no_grad():
-                parameter.copy_(fill(key, tuple(parameter.shape)))
+                fill_adapter(parameter, key, experts)
     logprobs = logprobs_of(adapted)
     (-logprobs.sum()).backward()
     with tempfile.TemporaryDirectory() as folder:
@@ -504,9 +738,10 @@ def adapted_by_peft(model, logprobs_of):
         modules = [
             k.removeprefix("base_model.model.").removesuffix(".lora_A.weight")
             for k in load_file(folder + "/adapter_model.safetensors")
-            if "lora_A" in k
+            if "lora_A" in k and ".experts." not in k
         ]
     return dict(
+        **(dict(peft_experts=sorted(names)) if names else {}),
         peft=sorted(modules),
         lora_logprobs=rounded(logprobs),
         lora_gradient_norms={
@@ -578,6 +813,7 @@ def main():
             image_grid_thw=grids,
             mm_token_type_ids=(ids == IMAGE).int(),
         )
+        checks = check_choices(model, mask, CLEAR["logits"])
         seen = {}
         hook = model.model.language_model.register_forward_pre_hook(
             lambda m, a, k: seen.update(k), with_kwargs=True
@@ -616,6 +852,12 @@ def main():
             gradients={k: rounded(g) for k, g in sorted(gradients.items()) if k.endswith(WHOLE)},
         )
         entry["stored"] = names_of(model)
+        if checks:
+            aux_loss = model(**inputs, output_router_logits=True).aux_loss
+            entry["balance_loss"] = float(f"{aux_loss.item():.7g}")
+        for check in checks:
+            check.remove()
+        check_choices(model, mask, 0)
         entry.update(adapted_by_peft(model, lambda m: logprobs_of(m(**inputs).logits.float())))
         golden["cases"][name] = entry
     golden["published"] = []
