@@ -11,7 +11,7 @@ namespace lft {
 /// Upper bounds of config values, far above those of any published model.
 constexpr int64_t kMaxHidden = 1 << 16, kMaxIntermediate = 1 << 20, kMaxLayers = 1024;
 constexpr int64_t kMaxHeads = 4096, kMaxHeadDim = 1024, kMaxVocab = 1 << 22;
-constexpr int64_t kMaxPositions = 1 << 24, kMaxSide = 1 << 14;
+constexpr int64_t kMaxPositions = 1 << 24, kMaxSide = 1 << 14, kMaxExperts = 1 << 14;
 
 /// The activations that a config may name.
 const std::vector<std::string>& known_activations();

@@ -7,6 +7,8 @@
 namespace lft::family {
 namespace {
 
+constexpr std::string_view kWeightEnd = ".weight";
+
 /// Null if no rule matches.
 const NameRule* matching_rule(const std::vector<NameRule>& rules, std::string_view name,
                               std::string_view* rest) {
@@ -26,6 +28,21 @@ std::string renamed(const std::vector<NameRule>& rules, const std::string& name,
 
 }  // namespace
 
+std::vector<int64_t> TensorSpec::stored_shape(bool transposed) const {
+  if (experts == 0) return shape;
+  const int64_t out = shape[0] / experts, in = shape[1];
+  return transposed ? std::vector<int64_t>{experts, in, out}
+                    : std::vector<int64_t>{experts, out, in};
+}
+
+bool CheckpointNames::is_experts(std::string_view module) const {
+  return std::ranges::any_of(experts, [&](const auto& end) { return module.ends_with(end); });
+}
+
+bool CheckpointNames::is_expert_weight(std::string_view name) const {
+  return name.ends_with(kWeightEnd) && is_experts(name.substr(0, name.size() - kWeightEnd.size()));
+}
+
 std::string CheckpointNames::canonical_name(const std::string& stored,
                                             const ModelConfig& config) const {
   if (std::ranges::any_of(ignored, [&](const auto& end) { return stored.ends_with(end); }))
@@ -35,11 +52,13 @@ std::string CheckpointNames::canonical_name(const std::string& stored,
     return "";
   const std::string name = from_peft_name(stored);
   if (name.empty()) return stored;
+  if (is_experts(name)) return name + std::string(kWeightEnd);
   return config.text.tie_embeddings && name == "language_model.lm_head.weight" ? "" : name;
 }
 
 std::string CheckpointNames::stored_name(const std::string& name) const {
-  return renamed(stored, name, name);
+  const std::string found = renamed(stored, name, name);
+  return is_expert_weight(name) ? found.substr(0, found.size() - kWeightEnd.size()) : found;
 }
 
 std::string CheckpointNames::peft_name(const std::string& name) const {
@@ -47,7 +66,8 @@ std::string CheckpointNames::peft_name(const std::string& name) const {
 }
 
 std::string CheckpointNames::whole_name(const std::string& name) const {
-  return renamed(newest, name, peft_name(name));
+  const std::string found = renamed(newest, name, peft_name(name));
+  return is_expert_weight(name) ? found.substr(0, found.size() - kWeightEnd.size()) : found;
 }
 
 std::string CheckpointNames::from_peft_name(const std::string& peft) const {

@@ -25,7 +25,14 @@ struct CheckpointNames {
   std::vector<std::string> ignored;  // endings of tensors that a checkpoint may contain, unused
   std::vector<std::string> ignored_parts;                  // modules of the same
   std::map<std::string, std::vector<std::string>> scopes;  // modules by scope, for modules_to_save
+  std::vector<std::string> experts;  // endings of the names of modules of experts, whose weight is
+                                     // stored under the name of the module
+  bool experts_transposed = false;   // may be stored as [experts, in, out]
 
+  /// Whether this is the canonical name of a module of experts.
+  bool is_experts(std::string_view module) const;
+  /// Whether this is the canonical name of the weight of one.
+  bool is_expert_weight(std::string_view name) const;
   /// The canonical name of a tensor of a checkpoint; "" for one to ignore (also the LM head if it
   /// is tied); the name itself if it is not the model's.
   std::string canonical_name(const std::string& stored, const ModelConfig& config) const;

@@ -69,6 +69,12 @@ std::string fingerprint_of_decoder(const llama::LlamaConfig& t) {
         << d.value_dim << ' ' << d.kernel << ' ';
     for (const bool recurrent : t.recurrent) out << recurrent;
   }
+  if (t.experts.count > 0) {
+    const llama::ExpertConfig& e = t.experts;
+    out << " experts " << e.count << ' ' << e.per_token << ' ' << e.intermediate << ' '
+        << e.shared_intermediate << ' ';
+    for (const bool sparse : t.sparse) out << sparse;
+  }
   if (t.slides.empty()) return out.str();
   out << " window " << t.window << ' ' << t.local_rope_theta << ' ' << t.local_rope_scaling.type
       << ' ' << t.local_rope_scaling.factor << ' ';

@@ -19,8 +19,9 @@ struct VisionFacts {
 
 struct ModelLayout {
   std::vector<TensorSpec> tensors;  // all tensors that a checkpoint must contain
-  Tower vision, decoder;
-  Tower recurrent;  // of the decoder: its layers without attention; `decoder` has the others
+  Tower vision;
+  std::vector<Tower> decoder;  // its layers with attention, then those without; first those with an
+                               // MLP, then those with experts
   ProjectorShape projector;
   std::vector<std::string> unused_modules;
   std::string unused_reason;

@@ -14,6 +14,10 @@ namespace lft::family {
 struct TensorSpec {
   std::string name;  // canonical
   std::vector<int64_t> shape;
+  int64_t experts = 0;  // rows of this many experts (layers/expert_linear.h); 0: of none
+
+  /// The shape in a checkpoint: [experts, out, in], or [experts, in, out] if it is transposed.
+  std::vector<int64_t> stored_shape(bool transposed) const;
 };
 
 /// Whether `name` is `head` or starts with it and a dot; `rest` is then the text after the dot.

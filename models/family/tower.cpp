@@ -46,6 +46,7 @@ Tower read_tower(const std::vector<TensorSpec>& tensors, const TowerFacts& facts
         tensor.name.substr(block.size(), tensor.name.size() - block.size() - kWeight.size());
     const std::string part = module.substr(0, module.find('.'));
     const bool attention = part == "attention" || part.find("attn") != std::string::npos;
+    if (dims == 2 && !attention && facts.sparse && tensor.experts == 0) continue;
     if (dims == 2) {
       shapes[module] = tensor.shape;
       (attention ? tower.qkv : tower.mlp_in).push_back(module);
@@ -71,7 +72,7 @@ Tower read_tower(const std::vector<TensorSpec>& tensors, const TowerFacts& facts
 
 ProjectorShape read_projector(const std::vector<TensorSpec>& tensors) {
   ProjectorShape projector;
-  for (const auto& [name, shape] : tensors) {
+  for (const auto& [name, shape, experts] : tensors) {
     if (!name.starts_with(kProjector) || shape.size() != 2) continue;
     if (name.ends_with(kWeight))
       projector.layers.push_back(

@@ -17,6 +17,7 @@ struct TowerFacts {
   std::vector<int64_t> numbers = {};  // theirs; empty: 0, 1, ...
   int64_t head_dim = 0;
   bool windows = false;  // attention is within images or parts of them, joined by a copy
+  bool sparse = false;   // experts instead of an MLP: mlp_in and mlp_out are theirs, of all experts
 };
 
 /// Equal blocks, apart from their attention where `numbers` are some of a stack. Names of layers

@@ -14,8 +14,9 @@ at::Tensor LinearAdapter::forward_gated(const at::Tensor& gate, const at::Tensor
   return forward(ops::gated(gate, up, kind), weight_oi, bias_o);
 }
 
-LinearImpl::LinearImpl(int64_t in, int64_t out, bool has_bias, at::TensorOptions options)
-    : torch::nn::Module("Linear") {
+LinearImpl::LinearImpl(int64_t in, int64_t out, bool has_bias, at::TensorOptions options,
+                       int64_t of_experts)
+    : torch::nn::Module("Linear"), experts(of_experts) {
   weight = register_parameter("weight", at::empty({out, in}, options), /*requires_grad=*/false);
   if (has_bias)
     bias = register_parameter("bias", at::empty({out}, options), /*requires_grad=*/false);

@@ -45,8 +45,10 @@ class LinearAdapter : public torch::nn::Module {
 
 class LinearImpl : public torch::nn::Module {
  public:
-  /// Uninitialised weight [out, in] (and bias [out]) of `dtype`, frozen.
-  LinearImpl(int64_t in, int64_t out, bool has_bias, at::TensorOptions options);
+  /// Uninitialised weight [out, in] (and bias [out]) of `dtype`, frozen. `experts`: the weight
+  /// contains those of several experts, one below the other (expert_linear.h); 0: it does not.
+  LinearImpl(int64_t in, int64_t out, bool has_bias, at::TensorOptions options,
+             int64_t experts = 0);
   at::Tensor forward(const at::Tensor& x);  // [..., in] -> [..., out], in compute_dtype()
   /// The same for act(gate) * up, which is not saved for the backward pass.
   at::Tensor forward(const at::Tensor& gate, const at::Tensor& up,
@@ -64,6 +66,7 @@ class LinearImpl : public torch::nn::Module {
   at::Device device() const;
 
   at::Tensor weight, bias;  // bias may be undefined
+  const int64_t experts;
 
  private:
   std::shared_ptr<LinearAdapter> adapter_;

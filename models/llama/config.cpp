@@ -65,6 +65,21 @@ const TextType& text_type(const std::string& name) {
                             .norms_add_one = true,
                             .rotary_share = 0.25,
                             .gated_attention = true};
+  LlamaConfig qwen3_vl_moe = qwen3_vl;
+  qwen3_vl_moe.hidden = 2048;
+  qwen3_vl_moe.intermediate = 5632;
+  qwen3_vl_moe.layers = 24;
+  qwen3_vl_moe.heads = 16;
+  qwen3_vl_moe.kv_heads = 16;
+  qwen3_vl_moe.head_dim = 0;
+  qwen3_vl_moe.tie_embeddings = true;
+  qwen3_vl_moe.experts = {.count = 60, .per_token = 4, .intermediate = 1408};
+  LlamaConfig qwen3_5_moe = qwen3_5;
+  qwen3_5_moe.hidden = 2048;
+  qwen3_5_moe.layers = 40;
+  qwen3_5_moe.kv_heads = 2;
+  qwen3_5_moe.experts = {
+      .count = 256, .per_token = 8, .intermediate = 512, .shared_intermediate = 512};
   const LlamaConfig gemma3{.hidden = 2304,
                            .intermediate = 9216,
                            .layers = 26,
@@ -92,7 +107,9 @@ const TextType& text_type(const std::string& name) {
                                             {"qwen2_5_vl_text", qwen2_vl},
                                             {"qwen2_5_vl", qwen2_vl},
                                             {"qwen3_vl_text", qwen3_vl},
+                                            {"qwen3_vl_moe_text", qwen3_vl_moe},
                                             {"qwen3_5_text", qwen3_5},
+                                            {"qwen3_5_moe_text", qwen3_5_moe},
                                             {"gemma3_text", gemma3}};
   for (const TextType& type : all) {
     if (name == type.name) return type;
@@ -236,6 +253,41 @@ void parse_recurrent_layers(const ConfigFields& text, LlamaConfig* c) {
               "a multiple of linear_num_key_heads " + std::to_string(delta.key_heads));
 }
 
+/// Qwen3-VL: every `decoder_sparse_step`th layer, except those of `mlp_only_layers`. Qwen3.5: all.
+void parse_sparse_layers(const ConfigFields& text, LlamaConfig* c) {
+  int64_t step = 1;
+  text.integer("decoder_sparse_step", 1, kMaxLayers, &step);
+  for (int64_t i = 1; i <= c->layers; ++i) c->sparse.push_back(i % step == 0);
+  const char* key = "mlp_only_layers";
+  const Json* dense = text.find(key);
+  if (dense == nullptr) return;
+  if (!dense->is_array()) text.fail(key, dense->dump().substr(0, 80), "numbers of layers");
+  for (const Json& layer : *dense) {
+    const auto index = static_cast<size_t>(text.checked(key, layer, 0, kMaxLayers));
+    if (index < c->sparse.size()) c->sparse[index] = false;
+  }
+}
+
+void parse_experts(const ConfigFields& text, const std::string& type, LlamaConfig* c) {
+  ExpertConfig& experts = c->experts;
+  const char* count = text.has("num_local_experts") ? "num_local_experts" : "num_experts";
+  text.integer(count, 1, kMaxExperts, &experts.count);
+  text.integer("num_experts_per_tok", 1, kMaxExperts, &experts.per_token);
+  if (experts.per_token > experts.count)
+    text.fail("num_experts_per_tok", std::to_string(experts.per_token),
+              std::string("at most ") + count + " " + std::to_string(experts.count));
+  text.integer("moe_intermediate_size", 1, kMaxIntermediate, &experts.intermediate);
+  text.flag("output_router_logits", &experts.balances);
+  text.number("router_aux_loss_coef", -1, 1e6, &experts.balance_coefficient);
+  if (type == "qwen3_5_moe_text") {
+    text.integer("shared_expert_intermediate_size", 1, kMaxIntermediate,
+                 &experts.shared_intermediate);
+    c->sparse.assign(static_cast<size_t>(c->layers), true);
+  } else {
+    parse_sparse_layers(text, c);
+  }
+}
+
 bool any_slides(const LlamaConfig& c) {
   return std::ranges::find(c.slides, true) != c.slides.end();
 }
@@ -354,7 +406,8 @@ LlamaConfig parse_llama_config(const ConfigFields& text, const std::vector<std::
   widen_context(&c);
   check_mrope(text, c);
   if (!gemma3) parse_window(text, type, &c);
-  if (type == "qwen3_5_text") parse_recurrent_layers(text, &c);
+  if (type.starts_with("qwen3_5_")) parse_recurrent_layers(text, &c);
+  if (c.experts.count > 0) parse_experts(text, type, &c);
   return c;
 }
 

@@ -20,6 +20,14 @@ struct DeltaConfig {
   int64_t channels() const { return 2 * keys() + values(); }  // of the convolution
 };
 
+/// The sizes of the layers with a mixture of experts (sparse_mlp.h).
+struct ExpertConfig {
+  int64_t count = 0, per_token = 0, intermediate = 0;
+  int64_t shared_intermediate = 0;    // of the expert that computes every token; 0: there is none
+  bool balances = false;              // the loss contains the load balancing loss of the router
+  double balance_coefficient = 1e-3;  // times this
+};
+
 struct LlamaConfig {
   std::string model_type = "llama";  // or another type of parse_llama_config()
   int64_t hidden = 4096, intermediate = 11008, layers = 32, heads = 32, kv_heads = 32,
@@ -49,11 +57,16 @@ struct LlamaConfig {
   std::vector<bool> recurrent = {};  // layers with a gated delta rule instead of attention; empty:
                                      // none
   DeltaConfig delta = {};
+  ExpertConfig experts = {};
+  std::vector<bool> sparse = {};  // layers with experts instead of an MLP; empty: none
   int64_t rotary_dim() const {
     return static_cast<int64_t>(static_cast<double>(head_dim) * rotary_share);
   }
   bool recurrent_at(int64_t layer) const {
     return static_cast<size_t>(layer) < recurrent.size() && recurrent[static_cast<size_t>(layer)];
+  }
+  bool sparse_at(int64_t layer) const {
+    return static_cast<size_t>(layer) < sparse.size() && sparse[static_cast<size_t>(layer)];
   }
   bool has_qkv_bias() const { return attention_bias || qkv_bias; }
   bool slides_at(size_t layer) const { return layer < slides.size() && slides[layer]; }
@@ -66,7 +79,7 @@ struct LlamaConfig {
 
 /// `types`: the values of model_type that the caller supports, from llama, mistral, qwen2,
 /// qwen3, qwen2_vl_text, qwen2_vl (the same, flat in an old file), qwen2_5_vl_text, qwen2_5_vl,
-/// qwen3_vl_text, qwen3_5_text and gemma3_text; the first is the default. Throws kInput naming the
+/// qwen3_vl_text, qwen3_vl_moe_text, qwen3_5_text, qwen3_5_moe_text and gemma3_text; the first is the default. Throws kInput naming the
 /// field for anything out of range, another model_type, or an unsupported activation or rope type.
 LlamaConfig parse_llama_config(const ConfigFields& fields,
                                const std::vector<std::string>& types = {"llama"});

@@ -215,24 +215,6 @@ at::Tensor LlamaAttentionImpl::attend_to_cache(const at::Tensor& q_bthe, const a
   return mixed.reshape({b, 1, heads_ * head_dim_});
 }
 
-LlamaMlpImpl::LlamaMlpImpl(const LlamaConfig& config, at::TensorOptions linear_options)
-    : gate_(config.activation == "silu" ? ops::Gate::kSilu : ops::Gate::kGelu) {
-  gate_proj = register_module("gate_proj", layers::Linear(config.hidden, config.intermediate,
-                                                          config.mlp_bias, linear_options));
-  up_proj = register_module("up_proj", layers::Linear(config.hidden, config.intermediate,
-                                                      config.mlp_bias, linear_options));
-  down_proj = register_module("down_proj", layers::Linear(config.intermediate, config.hidden,
-                                                          config.mlp_bias, linear_options));
-}
-
-at::Tensor LlamaMlpImpl::forward(const ops::Normed& input) {
-  const at::Tensor& x = input.y;
-  expect_last_dim(x, "x", {"d", gate_proj->weight.size(1)});
-  const layers::LinearGroup group({gate_proj, up_proj}, input);
-  const at::Tensor gate = call("gate_proj", group[0], x), up = call("up_proj", group[1], x);
-  return call("down_proj", down_proj, gate, up, gate_);
-}
-
 LlamaLayerImpl::LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions options,
                                at::TensorOptions linear_options, int64_t layer) {
   if (config.recurrent_at(layer)) {
@@ -240,7 +222,11 @@ LlamaLayerImpl::LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions opti
   } else {
     self_attn = register_module("self_attn", LlamaAttention(config, options, linear_options));
   }
-  mlp = register_module("mlp", LlamaMlp(config, linear_options));
+  if (config.sparse_at(layer)) {
+    sparse_mlp = register_module("mlp", SparseMlp(config, options, linear_options));
+  } else {
+    mlp = register_module("mlp", LlamaMlp(config, config.intermediate, linear_options));
+  }
   const auto norm = [&](const char* name) {
     return register_module(name, make_norm(config.hidden, config, options));
   };
@@ -267,7 +253,7 @@ at::Tensor LlamaLayerImpl::forward(const at::Tensor& x_btd, const LlamaPass& pas
   const ops::Normed second =
       branches ? call("pre_feedforward_layernorm", pre_feedforward_layernorm, stream, mixed)
                : call("post_attention_layernorm", post_attention_layernorm, stream, mixed);
-  at::Tensor added = call("mlp", mlp, second);
+  at::Tensor added = mlp ? call("mlp", mlp, second) : call("mlp", sparse_mlp, second);
   expect_dims_like(added, "the output of mlp", stream, d);
   if (branches) added = call("post_feedforward_layernorm", post_feedforward_layernorm, added);
   return second.sum + added;

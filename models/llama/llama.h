@@ -17,6 +17,8 @@
 #include "models/llama/config.h"
 #include "models/llama/gated_delta_net.h"
 #include "models/llama/kv_cache.h"
+#include "models/llama/mlp.h"
+#include "models/llama/sparse_mlp.h"
 #include "models/ops/attention/attention.h"
 
 namespace lft::llama {
@@ -80,17 +82,6 @@ class LlamaAttentionImpl : public torch::nn::Module {
 };
 TORCH_MODULE(LlamaAttention);
 
-class LlamaMlpImpl : public torch::nn::Module {
- public:
-  LlamaMlpImpl(const LlamaConfig& config, at::TensorOptions linear_options);
-  at::Tensor forward(const ops::Normed& x);
-  layers::Linear gate_proj{nullptr}, up_proj{nullptr}, down_proj{nullptr};
-
- private:
-  ops::Gate gate_;
-};
-TORCH_MODULE(LlamaMlp);
-
 class LlamaLayerImpl : public torch::nn::Module {
  public:
   LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions options,
@@ -104,7 +95,8 @@ class LlamaLayerImpl : public torch::nn::Module {
                                             // post_attention_layernorm is the norm before the MLP
   LlamaAttention self_attn{nullptr};        // null in a recurrent layer
   GatedDeltaNet linear_attn{nullptr};       // null in the others
-  LlamaMlp mlp{nullptr};
+  LlamaMlp mlp{nullptr};                    // null in a layer with experts
+  SparseMlp sparse_mlp{nullptr};            // null in the others; also named "mlp"
 };
 TORCH_MODULE(LlamaLayer);
 

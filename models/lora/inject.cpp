@@ -40,6 +40,19 @@ void fill_a(const at::Tensor& a_ri, uint64_t seed, const std::string& site) {
   a_ri.copy_(values);
 }
 
+/// PEFT's adapters of experts are plain LoRA without dropout.
+void check_experts(const std::string& site, const Variant& variant, const LoraOptions& options) {
+  const bool plain = variant.memory.low_rank_only && !variant.changes_weight;
+  if (plain && options.dropout == 0) return;
+  throw Error(ErrorKind::kUsage,
+              {.what = plain ? "an adapter of experts has no dropout"
+                             : "experts have no adapter of this variant",
+               .where = std::string(plain ? "lora.dropout" : "lora.variant") + ", at " + site,
+               .found = plain ? std::to_string(options.dropout) : options.variant,
+               .expected = plain ? "0, as PEFT requires" : "lora or rslora, as PEFT requires",
+               .next = "or take experts out of lora.targets"});
+}
+
 std::string canonical_parameter(const std::string& name) {
   const size_t infix = name.rfind(kAdapterInfix);
   if (infix == std::string::npos) return name;
@@ -72,7 +85,10 @@ void inject_lora(const std::vector<LinearSite>& sites, const LoraOptions& option
   for (const LinearSite& site : sites) {
     const LoraOptions one = options.of(site.name);
     const int64_t saved = saved_options(one).rank;
-    const int64_t out = site.layer->weight.size(0), in = site.layer->weight.size(1);
+    const int64_t experts = site.layer->experts;
+    const int64_t out = site.layer->weight.size(0) / std::max<int64_t>(1, experts),
+                  in = site.layer->weight.size(1);
+    if (experts > 0) check_experts(site.name, variant, one);
     // A variant that begins with the weight has as many directions as the smaller side.
     const bool of_weight = variant.changes_weight;
     const int64_t side = of_weight ? std::min(in, out) : std::max(in, out),

@@ -46,6 +46,13 @@ bool matches(const std::string& pattern, const std::string& name) {
   return name == pattern || name.ends_with("." + pattern);
 }
 
+/// Whether a target selects the layer: experts only if it names them, since PEFT's target_modules
+/// are linear layers, and target_parameters are experts.
+bool selects(const std::string& pattern, const LinearSite& site) {
+  if (site.layer->experts > 0 && pattern.find("experts") == std::string::npos) return false;
+  return matches(pattern, site.name);
+}
+
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -69,7 +76,9 @@ std::vector<std::string> closest(const std::vector<LinearSite>& sites, const std
   std::set<std::string> names;
   for (const LinearSite& site : sites) {
     if (scope.empty() || site.scope == scope)
-      names.insert(whole ? site.name : last_part(site.name));
+      names.insert(whole                      ? site.name
+                   : site.layer->experts > 0 ? "experts." + last_part(site.name)
+                                             : last_part(site.name));
   }
   std::vector<std::pair<size_t, std::string>> ranked;
   const std::string wanted = pattern.substr(0, 200);
@@ -87,7 +96,7 @@ std::vector<std::string> closest(const std::vector<LinearSite>& sites, const std
   std::string elsewhere;
   for (const std::string& other : kScopes) {
     const auto count = std::count_if(sites.begin(), sites.end(), [&](const LinearSite& site) {
-      return site.scope == other && matches(pattern, site.name);
+      return site.scope == other && selects(pattern, site);
     });
     if (count > 0)
       elsewhere += (elsewhere.empty() ? "it would match in " : ", ") + other + " (" +
@@ -187,7 +196,7 @@ std::vector<LinearSite> select_sites(const std::vector<LinearSite>& sites,
     }
     bool any = false;
     for (size_t i = 0; i < sites.size(); ++i) {
-      if (sites[i].scope != scope || !matches(pattern, sites[i].name)) continue;
+      if (sites[i].scope != scope || !selects(pattern, sites[i])) continue;
       chosen[i] = any = true;
     }
     if (!any) fail_without_match(sites, target, scope, pattern);

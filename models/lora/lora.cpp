@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "models/base/call.h"
@@ -29,7 +30,8 @@ at::Tensor empty_master(const layers::LinearImpl& layer, at::IntArrayRef sizes) 
 }  // namespace
 
 LoraAdapter::LoraAdapter(const layers::LinearImpl& layer, const LoraOptions& options, double scale)
-    : LoraAdapter(empty_master(layer, {options.rank, layer.weight.size(1)}),
+    : LoraAdapter(empty_master(layer, {options.rank * std::max<int64_t>(1, layer.experts),
+                                       layer.weight.size(1)}),
                   empty_master(layer, {layer.weight.size(0), options.rank}), scale) {
   dropout_ = options.dropout;
 }
@@ -65,7 +67,12 @@ at::Tensor LoraAdapter::merged_oi(const at::Tensor& weight_oi) const {
 at::Tensor lora_merged_oi(const at::Tensor& weight_oi, const at::Tensor& a_ri,
                           const at::Tensor& b_or, double scale) {
   const at::NoGradGuard no_grad;
-  return at::mm(b_or, a_ri).mul_(scale).add_(weight_oi);
+  const int64_t experts = a_ri.size(0) / b_or.size(1);
+  const at::Tensor product =
+      experts == 1 ? at::mm(b_or, a_ri)
+                   : at::bmm(b_or.unflatten(0, {experts, -1}), a_ri.unflatten(0, {experts, -1}))
+                         .flatten(0, 1);
+  return at::Tensor(product).mul_(scale).add_(weight_oi);
 }
 
 Variant lora_variant() {

@@ -1,5 +1,7 @@
 #include "models/lora/variant.h"
 
+#include <ATen/core/Tensor.h>
+
 #include "models/lora/registry.h"
 
 namespace lft::lora {
@@ -17,6 +19,19 @@ std::vector<AdapterTensor> low_rank_tensors() {
            .shape = [](int64_t out, int64_t, int64_t rank) {
              return Shape{out, rank};
            }}};
+}
+
+std::vector<int64_t> shape_of(const AdapterTensor& tensor, at::IntArrayRef shape_oi, int64_t rank,
+                              int64_t experts) {
+  std::vector<int64_t> shape = tensor.shape(shape_oi[0], shape_oi[1], rank);
+  if (experts > 0 && tensor.name == "lora_A") shape[0] *= experts;
+  return shape;
+}
+
+NamedTensors expert_tensors(const NamedTensors& tensors, int64_t expert, int64_t experts) {
+  NamedTensors own = tensors;
+  for (auto& [name, tensor] : own) tensor = tensor.chunk(experts)[static_cast<size_t>(expert)];
+  return own;
 }
 
 double alpha_over_rank(const LoraOptions& options) {

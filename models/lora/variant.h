@@ -33,11 +33,17 @@ struct AdapterTensor {
   std::string stored;  // suffix of "<module>." in PEFT's file, "lora_A.weight"
   std::vector<int64_t> (*shape)(int64_t out, int64_t in, int64_t rank);
 };
+/// The shape for a layer [out, in]; for experts, whose A's are one below the other, as their B's
+/// are, out is that of all.
+std::vector<int64_t> shape_of(const AdapterTensor& tensor, at::IntArrayRef shape_oi, int64_t rank,
+                              int64_t experts);
 /// A and B, which are the first tensors of every variant.
 std::vector<AdapterTensor> low_rank_tensors();
 
 /// The tensors of one adapter by parameter name. All but lora_A have one row per output.
 using NamedTensors = std::map<std::string, at::Tensor>;
+/// The A and B of one of the experts.
+NamedTensors expert_tensors(const NamedTensors& tensors, int64_t expert, int64_t experts);
 /// The tensors of `count` outputs from `first` on.
 NamedTensors output_rows(const NamedTensors& tensors, int64_t first, int64_t count);
 

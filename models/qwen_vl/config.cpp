@@ -85,11 +85,10 @@ void parse_sizes(const ConfigFields& fields, const char* hidden, const char* out
                     " features of embed_dim " + std::to_string(v->hidden));
 }
 
-VisionConfig parse_vision(const ConfigFields& fields, Generation generation,
-                          const llama::LlamaConfig& text) {
-  VisionConfig v = vision_defaults(generation);
-  const std::string family = model_type_of(generation);
-  const bool first = generation == Generation::k2;
+VisionConfig parse_vision(const ConfigFields& fields, Kind kind, const llama::LlamaConfig& text) {
+  VisionConfig v = vision_defaults(kind.generation);
+  const std::string family = model_type_of(kind);
+  const bool first = kind.generation == Generation::k2;
   const char *hidden = first ? "embed_dim" : "hidden_size",
              *out = first ? "hidden_size" : "out_hidden_size";
   std::string model_type = family;
@@ -128,23 +127,24 @@ VisionConfig parse_vision(const ConfigFields& fields, Generation generation,
 
 }  // namespace
 
-std::string model_type_of(Generation generation) {
-  if (generation == Generation::k2) return "qwen2_vl";
-  if (generation == Generation::k2_5) return "qwen2_5_vl";
-  return generation == Generation::k3 ? "qwen3_vl" : "qwen3_5";
+std::string model_type_of(Kind kind) {
+  if (kind.generation == Generation::k2) return "qwen2_vl";
+  if (kind.generation == Generation::k2_5) return "qwen2_5_vl";
+  return std::string(kind.generation == Generation::k3 ? "qwen3_vl" : "qwen3_5") +
+         (kind.experts ? "_moe" : "");
 }
 
 const VisionConfig& vision_of(const family::ModelConfig& config) {
   return static_cast<const QwenVlFields&>(*config.own).vision;
 }
 
-family::ModelConfig parse_qwen_vl(Generation generation, const Json& config,
-                                  const std::string& where) {
+family::ModelConfig parse_qwen_vl(Kind kind, const Json& config, const std::string& where) {
+  const Generation generation = kind.generation;
   const ConfigFields top(config, "", where);
   const bool may_be_flat = generation == Generation::k2 || generation == Generation::k2_5;
-  const std::string type = model_type_of(generation);
+  const std::string type = model_type_of(kind);
   family::ModelConfig c;
-  c.family = &qwen_vl_family(generation);
+  c.family = &qwen_vl_family(kind);
   c.image_token = 151655;
   c.bos_token = 151643;
   c.eos_tokens = {151645};
@@ -172,7 +172,7 @@ family::ModelConfig parse_qwen_vl(Generation generation, const Json& config,
   const bool has_vision = top.find("vision_config") != nullptr;
   own->vision = parse_vision(
       has_vision ? top.child("vision_config") : ConfigFields(nothing, "vision_config.", where),
-      generation, c.text);
+      kind, c.text);
   c.own = own;
   return c;
 }

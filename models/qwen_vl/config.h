@@ -1,5 +1,5 @@
-// The config.json of a Qwen2-VL, a Qwen2.5-VL, a dense Qwen3-VL or a dense Qwen3.5 without the
-// decoder's fields, in old and new spellings, with the defaults of transformers. Plain data.
+// The config.json of a Qwen2-VL, a Qwen2.5-VL, a Qwen3-VL or a Qwen3.5, the last two also as
+// mixtures of experts, without the decoder's fields, in old and new spellings, with the defaults of transformers. Plain data.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -16,8 +16,14 @@ constexpr int64_t kMostBlocks = 64, kMostDeepBlocks = 3;
 
 enum class Generation { k2, k2_5, k3, k3_5 };
 
+/// A generation, and whether its decoder is a mixture of experts.
+struct Kind {
+  Generation generation = Generation::k2_5;
+  bool experts = false;
+};
+
 /// "qwen2_vl" and so on, as in config.json.
-std::string model_type_of(Generation generation);
+std::string model_type_of(Kind kind);
 
 struct VisionConfig {
   Generation generation = Generation::k2_5;
@@ -51,7 +57,7 @@ const VisionConfig& vision_of(const family::ModelConfig& config);
 
 /// Throws kInput naming the field for anything out of range, or a part of another generation.
 /// `where` is the file's path for the message.
-family::ModelConfig parse_qwen_vl(Generation generation, const nlohmann::json& config,
+family::ModelConfig parse_qwen_vl(Kind kind, const nlohmann::json& config,
                                   const std::string& where);
 
 }  // namespace lft::qwen_vl

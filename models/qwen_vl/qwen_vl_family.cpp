@@ -10,13 +10,15 @@
 namespace lft::qwen_vl {
 namespace {
 
-family::FamilyFacts facts_of(Generation generation) {
-  const std::string name = generation == Generation::k2     ? "Qwen2-VL"
-                           : generation == Generation::k2_5 ? "Qwen2.5-VL"
-                           : generation == Generation::k3   ? "Qwen3-VL"
-                                                            : "Qwen3.5";
+family::FamilyFacts facts_of(Kind kind) {
+  const Generation generation = kind.generation;
+  const std::string name = std::string(generation == Generation::k2     ? "Qwen2-VL"
+                                       : generation == Generation::k2_5 ? "Qwen2.5-VL"
+                                       : generation == Generation::k3   ? "Qwen3-VL"
+                                                                        : "Qwen3.5") +
+                           (kind.experts ? "-MoE" : "");
   return {.name = name,
-          .names = checkpoint_names(generation),
+          .names = checkpoint_names(kind),
           .processor_mark = kImageText,
           .placeholder = "<|image_pad|>",
           .why_not_graphable = "images of " + name + " differ in shape"};
@@ -24,27 +26,28 @@ family::FamilyFacts facts_of(Generation generation) {
 
 }  // namespace
 
-QwenVlFamily::QwenVlFamily(Generation generation)
-    : Family(facts_of(generation)), generation_(generation) {}
+QwenVlFamily::QwenVlFamily(Kind kind) : Family(facts_of(kind)), kind_(kind) {}
 
-const QwenVlFamily& qwen_vl_family(Generation generation) {
-  static const QwenVlFamily qwen2(Generation::k2), qwen2_5(Generation::k2_5), qwen3(Generation::k3),
-      qwen3_5(Generation::k3_5);
-  if (generation == Generation::k2) return qwen2;
-  if (generation == Generation::k2_5) return qwen2_5;
-  return generation == Generation::k3 ? qwen3 : qwen3_5;
+const QwenVlFamily& qwen_vl_family(Kind kind) {
+  static const QwenVlFamily qwen2({Generation::k2}), qwen2_5({Generation::k2_5}),
+      qwen3({Generation::k3}), qwen3_5({Generation::k3_5}), qwen3_moe({Generation::k3, true}),
+      qwen3_5_moe({Generation::k3_5, true});
+  if (kind.generation == Generation::k2) return qwen2;
+  if (kind.generation == Generation::k2_5) return qwen2_5;
+  if (kind.generation == Generation::k3) return kind.experts ? qwen3_moe : qwen3;
+  return kind.experts ? qwen3_5_moe : qwen3_5;
 }
 
 family::ModelConfig QwenVlFamily::parse(const nlohmann::json& config,
                                         const std::string& where) const {
-  return parse_qwen_vl(generation_, config, where);
+  return parse_qwen_vl(kind_, config, where);
 }
 
 std::string QwenVlFamily::fingerprint(const family::ModelConfig& config) const {
   std::ostringstream out;
   out.precision(17);
   const VisionConfig& v = vision_of(config);
-  out << model_type_of(generation_) << " 1\n"
+  out << model_type_of(kind_) << " 1\n"
       << family::fingerprint_of_decoder(config.text) << '\n'
       << v.depth << ' ' << v.hidden << ' ' << v.intermediate << ' ' << v.heads << ' ' << v.patch
       << ' ' << v.merge << ' ' << v.out << ' ' << v.rope_theta << ' ' << v.activation << ' '

@@ -1,4 +1,5 @@
-// Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5 as families, which differ in their vision part, in
+// Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5 as families, the last two also as mixtures of experts.
+// They differ in their vision part, in
 // the decoder's config and in the names of their checkpoints.
 #pragma once
 #include "models/family/family.h"
@@ -8,7 +9,7 @@ namespace lft::qwen_vl {
 
 class QwenVlFamily : public family::Family {
  public:
-  explicit QwenVlFamily(Generation generation);
+  explicit QwenVlFamily(Kind kind);
   family::ModelConfig parse(const nlohmann::json& config, const std::string& where) const override;
   std::string fingerprint(const family::ModelConfig& config) const override;
   family::VisionFacts vision(const family::ModelConfig& config) const override;
@@ -23,9 +24,9 @@ class QwenVlFamily : public family::Family {
                       ops::BaseStorage storage) const override;
 
  private:
-  Generation generation_;
+  Kind kind_;
 };
 
-const QwenVlFamily& qwen_vl_family(Generation generation);
+const QwenVlFamily& qwen_vl_family(Kind kind);
 
 }  // namespace lft::qwen_vl

@@ -14,7 +14,8 @@ std::vector<family::NameRule> part_names(const char* visual, const char* decoder
 
 }  // namespace
 
-family::CheckpointNames checkpoint_names(Generation generation) {
+family::CheckpointNames checkpoint_names(Kind kind) {
+  const Generation generation = kind.generation;
   const bool newer = generation == Generation::k3 || generation == Generation::k3_5,
              deep = generation == Generation::k3;
   family::CheckpointNames names;
@@ -37,6 +38,8 @@ family::CheckpointNames checkpoint_names(Generation generation) {
   names.stored = newer ? names.peft : part_names("visual", "model");
   names.ignored = {".inv_freq"};
   if (generation == Generation::k3_5) names.ignored_parts = {"mtp"};  // predicts several tokens
+  if (kind.experts) names.experts = {".mlp.experts.gate_up_proj", ".mlp.experts.down_proj"};
+  names.experts_transposed = generation == Generation::k3;
   // PEFT's module "visual" contains the mergers, so the parts of the tower are listed one by one.
   // PEFT ignores those that a model does not have.
   names.scopes = {{"llm", {"language_model", "lm_head"}},

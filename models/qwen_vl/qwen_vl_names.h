@@ -6,6 +6,6 @@
 
 namespace lft::qwen_vl {
 
-family::CheckpointNames checkpoint_names(Generation generation);
+family::CheckpointNames checkpoint_names(Kind kind);
 
 }  // namespace lft::qwen_vl

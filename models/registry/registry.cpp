@@ -29,10 +29,12 @@ const std::vector<Line>& lines() {
       {"gemma3", gemma::gemma_family()},
       {"smolvlm", smolvlm::smolvlm_family()},
       {"idefics3", smolvlm::smolvlm_family()},
-      {"qwen2_5_vl", qwen_vl::qwen_vl_family(qwen_vl::Generation::k2_5)},
-      {"qwen2_vl", qwen_vl::qwen_vl_family(qwen_vl::Generation::k2)},
-      {"qwen3_vl", qwen_vl::qwen_vl_family(qwen_vl::Generation::k3)},
-      {"qwen3_5", qwen_vl::qwen_vl_family(qwen_vl::Generation::k3_5)},
+      {"qwen2_5_vl", qwen_vl::qwen_vl_family({qwen_vl::Generation::k2_5})},
+      {"qwen2_vl", qwen_vl::qwen_vl_family({qwen_vl::Generation::k2})},
+      {"qwen3_vl", qwen_vl::qwen_vl_family({qwen_vl::Generation::k3})},
+      {"qwen3_vl_moe", qwen_vl::qwen_vl_family({qwen_vl::Generation::k3, /*experts=*/true})},
+      {"qwen3_5", qwen_vl::qwen_vl_family({qwen_vl::Generation::k3_5})},
+      {"qwen3_5_moe", qwen_vl::qwen_vl_family({qwen_vl::Generation::k3_5, /*experts=*/true})},
   };
   return all;
 }

@@ -6,6 +6,7 @@
 
 #include "models/ops/core/few_rows.h"
 #include "models/ops/core/parallel.h"
+#include "src/hf/expert_slices.h"
 #include "src/hf/fill_weights.h"
 #include "src/hf/weights.h"
 
@@ -17,6 +18,7 @@ constexpr int64_t kPieceBytes = 1 << 19;  // bytes of the converted weight
 }  // namespace
 
 at::Tensor ReadBuffers::take(int64_t numel, at::TensorOptions options) {
+  const std::lock_guard lock(mutex_);
   const auto fits = [&](const at::Tensor& buffer) {
     return buffer.storage().use_count() == 1 && buffer.numel() >= numel &&
            buffer.dtype() == options.dtype();
@@ -31,15 +33,17 @@ at::Tensor ReadBuffers::take(int64_t numel, at::TensorOptions options) {
 }
 
 FileWeight::FileWeight(std::shared_ptr<const ModelDir> dir, const std::string& name,
-                       at::ScalarType dtype, at::Device device,
-                       std::shared_ptr<ReadBuffers> buffers)
+                       const std::vector<int64_t>& shape_oi, at::TensorOptions options,
+                       std::shared_ptr<ReadBuffers> buffers, int64_t expert)
     : dir_(std::move(dir)),
       name_(name),
-      options_(at::TensorOptions(dtype).device(device)),
+      info_(dir_->info(dir_->tensors.at(name_))),
+      options_(options),
       buffers_(std::move(buffers)) {
-  const std::vector<int64_t>& shape = dir_->info(dir_->tensors.at(name_)).shape;
-  out = shape.at(0);
-  in = shape.at(1);
+  if (expert >= 0) info_ = expert_slice(info_, expert);
+  transposed_ = info_.shape != shape_oi;
+  out = shape_oi[0];
+  in = shape_oi[1];
 }
 
 c10::intrusive_ptr<ops::CodedWeight> FileWeight::with(const std::vector<at::Tensor>&) const {
@@ -49,22 +53,21 @@ c10::intrusive_ptr<ops::CodedWeight> FileWeight::with(const std::vector<at::Tens
 const io::SafetensorsFile& FileWeight::file() const {
   return dir_->files[dir_->tensors.at(name_).file];
 }
-const io::TensorInfo& FileWeight::info() const { return dir_->info(dir_->tensors.at(name_)); }
 
 at::Tensor FileWeight::dense(at::ScalarType dtype) const {
-  const at::Tensor weight = buffers_->take(out * in, options_).view({out, in});
-  fill_weights({{&file(), &info(), name_, weight}});
-  return weight.to(dtype);
+  const at::Tensor weight = buffers_->take(out * in, options_).view(info_.shape);
+  fill_weights({{&file(), &info_, name_, weight}});
+  return (transposed_ ? weight.t() : weight).to(dtype);
 }
 
 at::Tensor FileWeight::product(const at::Tensor& x, const at::Tensor& bias) const {
-  if (!ops::takes_few_rows(x)) return CodedWeight::product(x, bias);
+  if (transposed_ || !ops::takes_few_rows(x)) return CodedWeight::product(x, bias);
   at::Tensor y = at::empty({x.size(0), out}, x.options());
   const int64_t rows = std::max<int64_t>(1, kPieceBytes / (in * x.element_size()));
   ops::parallel_for((out + rows - 1) / rows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t first = begin * rows; first < std::min(out, end * rows); first += rows) {
       const int64_t count = std::min(rows, out - first);
-      const at::Tensor piece = read_rows(file(), info(), first, count).to(x.scalar_type());
+      const at::Tensor piece = read_rows(file(), info_, first, count).to(x.scalar_type());
       const at::Tensor own =
           bias.defined() ? bias.narrow(0, first, count).to(x.scalar_type()) : bias;
       y.narrow(1, first, count).copy_(ops::few_rows_product(x, piece.t(), own));

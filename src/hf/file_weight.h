@@ -2,28 +2,31 @@
 // fit into memory. Reading takes much longer than a small product, so it is not for training.
 #pragma once
 #include <memory>
+#include <mutex>
 
 #include "models/ops/weight/weight.h"
 #include "src/hf/model_dir.h"
 
 namespace lft::hf {
 
-/// Buffers for reading weights; a buffer is reused once nothing refers to it.
+/// Buffers for reading weights; a buffer is reused once nothing refers to it. Thread-safe.
 class ReadBuffers {
  public:
   /// [numel], uninitialised.
   at::Tensor take(int64_t numel, at::TensorOptions options);
 
  private:
+  std::mutex mutex_;
   std::vector<at::Tensor> buffers_;
 };
 
 class FileWeight : public ops::CodedWeight {
  public:
-  /// The weight [out, in] with this canonical name, read as `dtype` to `device`. Throws kInput at
-  /// its use if it is not finite.
-  FileWeight(std::shared_ptr<const ModelDir> dir, const std::string& name, at::ScalarType dtype,
-             at::Device device, std::shared_ptr<ReadBuffers> buffers);
+  /// The weight [out, in] with this canonical name, or that of one expert of it, read with the
+  /// dtype and to the device of the options. Throws kInput at its use if it is not finite.
+  FileWeight(std::shared_ptr<const ModelDir> dir, const std::string& name,
+             const std::vector<int64_t>& shape_oi, at::TensorOptions options,
+             std::shared_ptr<ReadBuffers> buffers, int64_t expert = -1);
 
   ops::BaseStorage kind() const override { return ops::BaseStorage::kDense; }
   std::vector<std::pair<std::string, at::Tensor>> parts() const override { return {}; }
@@ -36,10 +39,11 @@ class FileWeight : public ops::CodedWeight {
 
  private:
   const io::SafetensorsFile& file() const;
-  const io::TensorInfo& info() const;
 
   const std::shared_ptr<const ModelDir> dir_;
   const std::string name_;
+  io::TensorInfo info_;  // [out, in], or [in, out] if it is stored transposed
+  bool transposed_ = false;
   const at::TensorOptions options_;
   const std::shared_ptr<ReadBuffers> buffers_;
 };

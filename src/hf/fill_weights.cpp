@@ -49,9 +49,7 @@ std::vector<WeightPiece> cut(const std::vector<WeightJob>& jobs, int64_t piece_b
            job.file->path() + ": " + job.name, "finite weights, after others",
            "the same bytes at every read", "run again when no other process writes to the file");
   }
-  refuse(ErrorKind::kInput, "a weight does not fit fp16", job.file->path() + ": " + job.name,
-         std::string(io::dtype_name(job.info->dtype)) + " at flat index " + std::to_string(index),
-         "at most 65504", "set model.base_dtype to bf16 or fp32");
+  refuse_beyond_half(job.file->path() + ": " + job.name, job.info->dtype, index);
 }
 
 /// The error of the first faulty job is reported, so that messages do not depend on timing.
@@ -90,6 +88,12 @@ uint64_t bytes_of(const std::vector<WeightJob>& jobs) {
 }
 
 }  // namespace
+
+void refuse_beyond_half(const std::string& where, io::DType stored, int64_t index) {
+  refuse(ErrorKind::kInput, "a weight does not fit fp16", where,
+         std::string(io::dtype_name(stored)) + " at flat index " + std::to_string(index),
+         "at most 65504", "set model.base_dtype to bf16 or fp32");
+}
 
 /// One thread per core, up to eight: each reads cached data at a core's speed, and two already
 /// saturate a disk (more threads or kernel read advice gained nothing).

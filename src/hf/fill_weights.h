@@ -36,6 +36,9 @@ struct FillOptions {
 std::vector<uint64_t> fill_weights(const std::vector<WeightJob>& jobs,
                                    const FillOptions& options = {});
 
+/// kInput for a weight at this flat index of its tensor that is beyond the range of F16.
+[[noreturn]] void refuse_beyond_half(const std::string& where, io::DType stored, int64_t index);
+
 /// The number of threads for reading this many bytes.
 unsigned fill_threads(uint64_t bytes);
 

@@ -93,10 +93,12 @@ struct Matcher {
     for (const family::TensorSpec& spec : dir.config.family->layout(dir.config).tensors) {
       const auto at = left.find(spec.name);
       if (at == left.end()) {
-        missing.items.push_back(spec.name + " " + shape_text(spec.shape));
+        missing.items.push_back(spec.name + " " + shape_text(spec.stored_shape(false)));
         continue;
       }
-      check(dir.info(at->second), spec.shape);
+      check(dir.info(at->second), spec.stored_shape(/*transposed=*/false),
+            dir.config.family->names.experts_transposed ? spec.stored_shape(true)
+                                                        : std::vector<int64_t>());
       left.erase(at);
     }
     for (const auto& [name, where] : left) {
@@ -107,8 +109,9 @@ struct Matcher {
       check(dir.info(*dir.tied_head), {dir.config.text.vocab, dir.config.text.hidden});
   }
 
-  void check(const io::TensorInfo& info, const std::vector<int64_t>& shape) {
-    if (info.shape != shape)
+  void check(const io::TensorInfo& info, const std::vector<int64_t>& shape,
+             const std::vector<int64_t>& or_shape = {}) {
+    if (info.shape != shape && (or_shape.empty() || info.shape != or_shape))
       misshapen.items.push_back(info.name + ": found " + shape_text(info.shape) + ", expected " +
                                 shape_text(shape));
     if (!is_weight_dtype(info.dtype))

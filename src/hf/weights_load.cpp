@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <deque>
 #include <iterator>
 #include <string_view>
 
@@ -11,7 +12,9 @@
 #include "models/family/model.h"
 #include "models/lora/inject.h"
 #include "models/lora/inject_select.h"
+#include "models/ops/weight/expert_weight.h"
 #include "src/base/hash.h"
+#include "src/hf/expert_slices.h"
 #include "src/hf/file_weight.h"
 #include "src/hf/fill_weights.h"
 #include "src/hf/weights.h"
@@ -34,61 +37,101 @@ class StoredLayers {
   StoredLayers(family::ModelImpl& model, at::ScalarType dtype, at::Device device,
                const BaseForm& base)
       : layers_(coded_layers(model)), device_(device), base_(base) {
-    if (base.in_files) {
-      const auto buffers = std::make_shared<ReadBuffers>();
-      for (const auto& [name, layer] : layers_) {
-        layers::Linear(layer)->store(
-            c10::make_intrusive<FileWeight>(base.in_files, name, dtype, device, buffers));
-      }
-    }
-    if (!base.shards) return;
-    const auto blocks =
-        c10::make_intrusive<ops::ShardedBlocks>(base.shards, model.config.text.layers);
+    const auto buffers = std::make_shared<ReadBuffers>();
+    c10::intrusive_ptr<ops::ShardedBlocks> blocks;
+    if (base.shards)
+      blocks = c10::make_intrusive<ops::ShardedBlocks>(base.shards, model.config.text.layers);
     for (const auto& [name, layer] : layers_) {
-      const auto block = static_cast<int64_t>(std::stoll(name.substr(kLayers.size())));
-      sharded_[name] = c10::make_intrusive<ops::ShardedWeight>(blocks, block, layer->weight.sizes(),
-                                                               dtype, base.storage);
+      const int64_t experts = layer->experts, parts = std::max<int64_t>(1, experts);
+      const std::vector<int64_t> shape = {layer->weight.size(0) / parts, layer->weight.size(1)};
+      for (int64_t part = 0; part < parts; ++part) {
+        if (base.in_files) {
+          parts_[name].push_back(c10::make_intrusive<FileWeight>(
+              base.in_files, name, shape, at::TensorOptions(dtype).device(device), buffers,
+              experts > 0 ? part : -1));
+        } else if (base.shards) {
+          const auto block = static_cast<int64_t>(std::stoll(name.substr(kLayers.size())));
+          parts_[name].push_back(
+              c10::make_intrusive<ops::ShardedWeight>(blocks, block, shape, dtype, base.storage));
+        }
+      }
+      parts_[name].resize(static_cast<size_t>(parts));
     }
-    blocks->hold();
-    for (const auto& [name, weight] : sharded_) layers::Linear(layers_.at(name))->store(weight);
+    if (base.shards) blocks->hold();
+    if (base.shards || base.in_files) store();
   }
 
   bool has(const std::string& name) const { return layers_.contains(name); }
   bool reads_later(const std::string& name) const { return base_.in_files && has(name); }
   /// Whether weights are quantized; random ones are then drawn in float32.
   bool codes() const { return base_.storage != ops::BaseStorage::kDense; }
-  void take(const std::string& name, const at::Tensor& weight_oi) const {
-    if (base_.shards) return sharded_.at(name)->take(weight_oi);
-    layers::Linear(layers_.at(name))->store(ops::quantize(weight_oi, base_.storage, device_));
+  /// Stores the weight of a layer, or of one of its experts. Threads may store different ones.
+  void take(const std::string& name, size_t part, const at::Tensor& weight_oi) {
+    if (base_.shards) return sharded(name, part).take(weight_oi);
+    parts_.at(name)[part] = ops::quantize(weight_oi, base_.storage, device_);
   }
-  /// Sets the target of a stored tensor.
-  void set(WeightJob& job) const {
-    if (!has(job.name)) return;
-    if (codes()) {
-      job.take = [this, name = job.name](const at::Tensor& stored) { take(name, stored); };
+  /// Stores a weight with those of all experts.
+  void take_all(const std::string& name, const at::Tensor& weight) {
+    const auto parts = static_cast<int64_t>(parts_.at(name).size());
+    for (int64_t part = 0; part < parts; ++part)
+      take(name, static_cast<size_t>(part), weight.chunk(parts)[static_cast<size_t>(part)]);
+  }
+  /// Sets the target of a stored tensor, or of the slice of an expert.
+  void set(WeightJob& job, size_t part, bool transposed) {
+    if (codes() || transposed) {
+      job.take = [this, name = job.name, part, transposed](const at::Tensor& stored) {
+        take(name, part, transposed ? stored.t().contiguous() : stored);
+      };
     } else {
-      const auto [first, values] = sharded_.at(job.name)->elements();
+      const auto [first, values] = sharded(job.name, part).elements();
       job.begin = first;
       job.target = values;
+    }
+  }
+  /// Gives the layers their weights, once all are taken.
+  void store() {
+    for (const auto& [name, parts] : parts_) {
+      layers::Linear layer = layers_.at(name);
+      c10::intrusive_ptr<ops::CodedWeight> weight = parts.front();
+      if (layer->experts > 0) weight = c10::make_intrusive<ops::ExpertStorage>(parts);
+      layer->store(weight);
     }
   }
   /// The digest sums over all ranks, each of which has read only its slices.
   void join(const std::vector<WeightJob>& jobs, std::vector<uint64_t>& digests) const {
     if (!base_.shards) return;
     std::vector<uint64_t> parts(digests.size(), 0);
-    const auto in_parts = [&](size_t i) { return has(jobs[i].name) && !codes(); };
+    const auto in_parts = [&](size_t i) { return has(jobs[i].name) && !jobs[i].take; };
     for (size_t i = 0; i < jobs.size(); ++i) parts[i] = in_parts(i) ? digests[i] : 0;
     parts = base_.shards->sum(parts);
     for (size_t i = 0; i < jobs.size(); ++i) digests[i] = in_parts(i) ? parts[i] : digests[i];
   }
 
  private:
+  ops::ShardedWeight& sharded(const std::string& name, size_t part) const {
+    return static_cast<ops::ShardedWeight&>(*parts_.at(name)[part]);
+  }
+
   static constexpr std::string_view kLayers = "language_model.model.layers.";
   const std::map<std::string, layers::Linear> layers_;
   const at::Device device_;
   const BaseForm& base_;
-  std::map<std::string, c10::intrusive_ptr<ops::ShardedWeight>> sharded_;
+  /// By name: the weight of the layer, or those of its experts.
+  std::map<std::string, std::vector<c10::intrusive_ptr<ops::CodedWeight>>> parts_;
 };
+
+/// The jobs that fill the weight of experts which the checkpoint stores as [experts, in, out].
+WeightJob transposed_job(WeightJob job, int64_t expert, int64_t experts) {
+  const int64_t out = job.target.size(0) / experts;
+  const at::Tensor target = job.target.narrow(0, expert * out, out);
+  job.take = [target, where = job.file->path() + ": " + job.name](const at::Tensor& stored) {
+    at::Tensor(target).copy_(stored.t());
+    if (target.scalar_type() != at::kHalf) return;
+    if (const int64_t index = first_non_finite(stored.to(at::kHalf)); index >= 0)
+      refuse_beyond_half(where, to_dtype(stored.scalar_type()), index);
+  };
+  return job;
+}
 
 /// The storage with which a family builds its layers.
 ops::BaseStorage built(const BaseForm& base) {
@@ -168,21 +211,39 @@ at::ScalarType choose_base_dtype(const ModelDir& dir, const std::string& base_dt
 family::Model load_model(const ModelDir& dir, at::ScalarType dtype, at::Device device,
                          bool check_finite, const BaseForm& base, std::string* digest) {
   family::Model model = dir.config.family->build(dir.config, dtype, device, built(base));
-  const StoredLayers stored(*model, dtype, device, base);
+  StoredLayers stored(*model, dtype, device, base);
   const std::map<std::string, at::Tensor> parameters = model_parameters(*model);
   std::vector<WeightJob> jobs;
+  std::deque<io::TensorInfo> slices;
   for (const auto& [name, parameter] : parameters) {
     if (stored.reads_later(name)) continue;
     const auto at = dir.tensors.find(name);
     if (at == dir.tensors.end())
       throw Error(ErrorKind::kInternal,
                   "load_model: the directory was opened without weights: " + name);
-    WeightJob job{&dir.files[at->second.file], &dir.info(at->second), name, parameter.detach()};
-    stored.set(job);
-    jobs.push_back(std::move(job));
+    const io::TensorInfo& info = dir.info(at->second);
+    const bool of_experts = dir.config.family->names.is_expert_weight(name),
+               transposed = of_experts && stores_transposed(info, parameter.sizes().vec());
+    const WeightJob whole{&dir.files[at->second.file], &info, name, parameter.detach()};
+    if (!stored.has(name) && !transposed) {
+      jobs.push_back(whole);
+      continue;
+    }
+    const int64_t parts = of_experts ? info.shape.front() : 1;
+    for (int64_t part = 0; part < parts; ++part) {
+      WeightJob job = whole;
+      if (of_experts) job.info = &slices.emplace_back(expert_slice(info, part));
+      if (stored.has(name)) {
+        stored.set(job, static_cast<size_t>(part), transposed);
+      } else {
+        job = transposed_job(job, part, parts);
+      }
+      jobs.push_back(std::move(job));
+    }
   }
   std::vector<uint64_t> digests = fill_weights(jobs, {.check_finite = check_finite});
   stored.join(jobs, digests);
+  if (stored.codes() && !base.shards) stored.store();
   if (digest == nullptr) return model;
   Sha256 hash;
   for (size_t i = 0; i < jobs.size(); ++i)
@@ -197,12 +258,12 @@ family::Model random_model(const family::ModelConfig& config, at::ScalarType dty
   family::Model model = config.family->build(config, dtype, device, built(base));
   at::Generator generator = at::globalContext().defaultGenerator(device).clone();
   generator.set_current_seed(seed);
-  const StoredLayers stored(*model, dtype, device, base);
+  StoredLayers stored(*model, dtype, device, base);
   const at::ScalarType drawn = stored.codes() ? at::kFloat : dtype;
   for (auto& [name, parameter] : model_parameters(*model)) {
     if (stored.has(name)) {
-      stored.take(name, at::empty(parameter.sizes(), at::TensorOptions(drawn).device(device))
-                            .normal_(0, 0.02, generator));
+      stored.take_all(name, at::empty(parameter.sizes(), at::TensorOptions(drawn).device(device))
+                                .normal_(0, 0.02, generator));
     } else if (parameter.dim() > 1) {
       at::Tensor(parameter).normal_(0, 0.02, generator);
     } else {
@@ -211,6 +272,7 @@ family::Model random_model(const family::ModelConfig& config, at::ScalarType dty
     }
   }
   if (base.shards) base.shards->sum({});
+  if (stored.codes() && !base.shards) stored.store();
   return model;
 }
 

@@ -11,6 +11,7 @@
 #include "models/ops/core/precision.h"
 #include "models/ops/elementwise/activation.h"
 #include "models/ops/elementwise/dropout.h"
+#include "models/ops/linear/low_rank.h"
 #include "models/ops/linear/shared_input.h"
 
 namespace lft::ops {
@@ -44,19 +45,6 @@ Input gated_input(const Factors& of, at::ScalarType dtype, const DropoutMask& ma
     return {rows_of(gated_values(of.gate, of.up, of.kind).to(dtype)), {}};
   const DroppedGated both = gated_dropout(of.gate, of.up, mask, whole, of.kind);
   return {whole ? rows_of(both.y) : at::Tensor(), rows_of(both.dropped)};
-}
-
-/// A and B in the dtype of products; B includes a part of the scale (masters.h).
-at::Tensor low_a(const LowRank& update, at::ScalarType dtype) {
-  return update.a_shadow ? update.a_shadow->value(dtype) : low_copy(update.a_ri, 1, dtype);
-}
-at::Tensor low_b(const LowRank& update, at::ScalarType dtype) {
-  return update.b_shadow ? update.b_shadow->value(dtype)
-                         : low_copy(update.b_or, update.scale, dtype);
-}
-/// The remaining scale for a product with low_b().
-double scale_left(const LowRank& update, at::ScalarType dtype) {
-  return dtype == at::kBFloat16 ? 1 : update.scale;
 }
 
 /// Whether the low-rank product is written first and the wide product accumulates onto it: on a GPU

@@ -14,6 +14,7 @@
 #include "src/hf/adapter/adapter_load.h"
 #include "src/hf/adapter/adapter_notes.h"
 #include "src/hf/adapter/adapter_parts.h"
+#include "src/hf/adapter/expert_adapter.h"
 #include "src/hf/adapter/peft_config.h"
 #include "src/hf/adapter/peft_patterns.h"
 #include "src/hf/model_dir_fingerprint.h"
@@ -143,6 +144,11 @@ class KeyReader {
     const std::string inner = name.substr(std::string(kPeftPrefix).size());
     Key key = split_key(inner);
     std::string canonical = canonical_name(family_, key.module);
+    if (!key.tensor.empty())
+      canonical = wrapped_experts(
+          family_.names, canonical,
+          file_.tensors().contains(kPeftPrefix + key.module + ".base_layer." + key.kind),
+          config_.rule.parameters);
     if (is_second_name(inner)) return;
     if (key.embeds != (!key.tensor.empty() && canonical == kEmbedding))
       return unknown_.items.push_back(name);
@@ -167,7 +173,9 @@ class KeyReader {
     if (key.kind.empty()) dir_.full_tensors.push_back(canonical);
     if (!key.tensor.empty()) modules_[key.tensor].insert(canonical);
     if (key.tensor.empty()) return;
-    if (adapted_.insert(key.module).second) take_own(key.module, canonical);
+    const std::string spelled =
+        family_.names.is_experts(canonical) ? family_.names.peft_name(canonical) : key.module;
+    if (adapted_.insert(spelled).second) take_own(spelled, canonical);
     check_rank(key, canonical, name, info);
   }
 
@@ -198,9 +206,11 @@ class KeyReader {
                   const io::TensorInfo& info) {
     const bool down = key.kind == "lora_A.weight", up = key.kind == "lora_B.weight";
     if (!down && !up) return;
-    if (info.shape.size() == 2 &&
-        info.shape[up != key.embeds ? 1 : 0] == dir_.lora.of(canonical).rank)
-      return;
+    const int64_t rank = dir_.lora.of(canonical).rank,
+                  found = info.shape.size() == 2 ? info.shape[up != key.embeds ? 1 : 0] : 0;
+    if (found == rank) return;
+    // The number of experts is known to the model; adapter_load.cpp checks it.
+    if (family_.names.is_experts(canonical) && found > 0 && found % rank == 0) return;
     rank_.items.push_back(name + ": found " + shape_text(info.shape));
   }
 
@@ -240,7 +250,9 @@ class KeyReader {
       for (const std::string& name : names) all.push_back({name, canonical_name(family_, name)});
       return all;
     };
-    const std::vector<std::string>& named = config_.rule.targets.names;
+    std::vector<std::string> named = config_.rule.targets.names;
+    if (!named.empty() || config_.rule.targets.empty())
+      named.insert(named.end(), config_.rule.parameters.begin(), config_.rule.parameters.end());
     const std::vector<Spelled> targets = spelled(named), adapted = spelled(adapted_);
     std::vector<std::string> missing, extra;
     for (const Spelled& target : targets) {

@@ -9,6 +9,7 @@
 #include "models/lora/inject_select.h"
 #include "models/lora/registry.h"
 #include "src/hf/adapter/adapter_files.h"
+#include "src/hf/adapter/expert_adapter.h"
 #include "src/hf/file_weight.h"
 #include "src/hf/tied_head.h"
 #include "src/hf/weights.h"
@@ -16,7 +17,7 @@
 namespace lft::hf {
 namespace {
 
-using Shapes = std::map<std::string, std::vector<int64_t>>;
+using Specs = std::map<std::string, family::TensorSpec>;
 
 constexpr std::string_view kCopy = ".base_layer.weight";
 
@@ -33,7 +34,7 @@ class Fitting {
   Fitting(const AdapterDir& dir, const io::SafetensorsFile& file, const family::ModelConfig& config)
       : dir_(dir), file_(file), family_(*config.family), ties_(config.text.tie_embeddings) {
     for (const family::TensorSpec& spec : config.family->layout(config).tensors)
-      shapes_[spec.name] = spec.shape;
+      specs_[spec.name] = spec;
   }
 
   void check() {
@@ -41,10 +42,10 @@ class Fitting {
     for (const auto& [name, stored] : dir_.stored_names) {
       if (!of_adapter(name)) check_whole(name, stored);
     }
-    for (const auto& [name, shape] : shapes_) {
+    for (const auto& [name, spec] : specs_) {
       if (saves(dir_.modules_to_save, family_.names.peft_name(name)) &&
           !dir_.stored_names.contains(name))
-        missing_.items.push_back(name + " " + shape_text(shape));
+        missing_.items.push_back(name + " " + shape_text(spec.stored_shape(false)));
     }
     const std::vector<Faults> faults = {absent_, misshapen_, missing_};
     if (!any(faults)) return;
@@ -61,14 +62,15 @@ class Fitting {
   }
 
   void check_lora(const std::string& module) {
-    const auto weight = shapes_.find(module + ".weight");
-    if (weight == shapes_.end() || weight->second.size() != 2) {
+    const auto weight = specs_.find(module + ".weight");
+    if (weight == specs_.end() || weight->second.shape.size() != 2) {
       absent_.items.push_back(module);
       return;
     }
-    const int64_t out = weight->second[0], in = weight->second[1], rank = dir_.lora.of(module).rank;
+    const int64_t rank = dir_.lora.of(module).rank, experts = weight->second.experts;
     for (const lora::AdapterTensor& tensor : tensors_) {
-      std::vector<int64_t> shape = tensor.shape(out, in, rank);
+      std::vector<int64_t> shape = shape_of(tensor, weight->second.shape, rank, experts);
+      if (experts > 0 && tensor.name == "lora_B") shape = {shape[0] / experts, rank * experts};
       if (module == kEmbedding) std::reverse(shape.begin(), shape.end());
       expect(dir_.stored_names.at(module + "." + tensor.stored), shape);
     }
@@ -76,12 +78,12 @@ class Fitting {
 
   void check_whole(const std::string& name, const std::string& stored) {
     const std::string target = base_tensor(name, ties_);
-    const auto at = shapes_.find(target);
-    if (at == shapes_.end()) {
+    const auto at = specs_.find(target);
+    if (at == specs_.end()) {
       absent_.items.push_back(target);
       return;
     }
-    expect(stored, at->second);
+    expect(stored, at->second.stored_shape(/*transposed=*/false));
   }
 
   void expect(const std::string& stored, const std::vector<int64_t>& shape) {
@@ -96,7 +98,7 @@ class Fitting {
   const family::Family& family_;
   const bool ties_;
   const std::vector<lora::AdapterTensor>& tensors_ = lora::find_variant(dir_.lora.variant).tensors;
-  Shapes shapes_;
+  Specs specs_;
   Faults absent_{"that the model has not", {}}, misshapen_{"of a wrong shape", {}},
       missing_{"missing of modules_to_save", {}};
 };
@@ -117,7 +119,9 @@ void check_not_injected(const std::vector<lora::LinearSite>& sites) {
 /// lft's layers require 1 <= rank <= max(in, out); PEFT also writes larger ranks.
 void check_rank(const AdapterDir& dir, const std::vector<lora::LinearSite>& sites) {
   for (const lora::LinearSite& site : sites) {
-    const int64_t most = std::max(site.layer->weight.size(0), site.layer->weight.size(1));
+    const int64_t most =
+        std::max(site.layer->weight.size(0) / std::max<int64_t>(1, site.layer->experts),
+                 site.layer->weight.size(1));
     const int64_t rank = dir.lora.of(site.name).rank;
     if (rank <= most) continue;
     refuse(ErrorKind::kInput, "the adapter's rank is larger than a layer",
@@ -154,12 +158,16 @@ AdapterTensors read_adapter(const AdapterDir& dir, const family::ModelConfig& co
           read_finite(file, dir.stored_names.at(module + "." + each.stored));
       at::Tensor& tensor = tensors.lora[module][each.name];
       if (module == kEmbedding) tensor = tensor.t().contiguous();
+      if (config.family->names.is_experts(module) && each.name == "lora_B")
+        tensor = expert_b_of_peft(tensor, config.text.experts.count);
     }
   }
   const bool ties = config.text.tie_embeddings;
   for (const std::string& name : dir.full_tensors) {
     if (base_tensor(name, ties) == name)  // else the embedding's other name (one_table)
       tensors.full[name] = read_finite(file, dir.stored_names.at(name));
+    if (config.family->names.is_expert_weight(name))
+      tensors.full[name] = tensors.full[name].flatten(0, 1);
   }
   for (const auto& [name, stored] : dir.stored_names) {
     if (!name.ends_with(kCopy)) continue;

@@ -20,6 +20,7 @@
 #include "src/hf/adapter/adapter_notes.h"
 #include "src/hf/adapter/adapter_tie.h"
 #include "src/hf/adapter/model_files.h"
+#include "src/hf/expert_slices.h"
 #include "src/hf/model_dir_fingerprint.h"
 #include "src/hf/tied_head.h"
 #include "src/hf/weights.h"
@@ -115,6 +116,8 @@ class Merger {
       std::erase_if(tensors_.lora, [&](const auto& item) { return !part.takes(item.first); });
     }
     list_names();
+    for (const family::TensorSpec& spec : base.config.family->layout(base.config).tensors)
+      if (spec.experts > 0) shapes_[spec.name] = spec.shape;
     if (is_no_op(tensors_, variant_)) {
       refuse(ErrorKind::kInput, "the adapter is a no-op", dir.path,
              "every lora_B is zero and nothing is saved whole", "a trained adapter");
@@ -267,7 +270,7 @@ class Merger {
                      const io::TensorInfo& info, io::DType dtype,
                      io::SafetensorsWriter& writer) const {
     constexpr int64_t kPiece = 1 << 20;  // elements
-    const int64_t rows = info.shape.empty() ? 1 : info.shape.front();
+    const int64_t rows = info.shape.empty() ? 1 : info.shape.front();  // or experts
     const int64_t row_elements = std::max<int64_t>(1, info.numel() / std::max<int64_t>(1, rows));
     const int64_t length = std::max<int64_t>(1, kPiece / row_elements);
     const auto merged = [&](int64_t first) {
@@ -292,6 +295,8 @@ class Merger {
 
   at::Tensor merged_rows(const Change& change, const io::SafetensorsFile& source,
                          const io::TensorInfo& info, int64_t first, int64_t count) const {
+    if (base_.config.family->names.is_expert_weight(change.name))
+      return merged_experts(change, source, info, first, count);
     const at::Tensor weight = change.full != nullptr
                                   ? rows_of(*change.full, first, count)
                                   : read_rows(source, info, first, count).to(at::kFloat);
@@ -299,6 +304,28 @@ class Merger {
     const lora::NamedTensors tensors = lora::output_rows(*change.lora, first, count);
     return change.is_bias ? weight + variant_.bias_shift_o(tensors, change.scale)
                           : variant_.merged_oi(weight, tensors, change.scale);
+  }
+
+  /// The weights of `count` experts in the layout of the file.
+  at::Tensor merged_experts(const Change& change, const io::SafetensorsFile& source,
+                            const io::TensorInfo& info, int64_t first, int64_t count) const {
+    const int64_t experts = info.shape.front();
+    const bool transposed = stores_transposed(info, shapes_.at(change.name));
+    std::vector<at::Tensor> merged;
+    for (int64_t e = first; e < first + count; ++e) {
+      at::Tensor weight;
+      if (change.full != nullptr) {
+        weight = change.full->chunk(experts)[static_cast<size_t>(e)];
+      } else {
+        const at::Tensor stored = read_rows(source, info, e, 1).squeeze(0).to(at::kFloat);
+        weight = transposed ? stored.t() : stored;
+      }
+      if (change.lora != nullptr)
+        weight = variant_.merged_oi(weight, lora::expert_tensors(*change.lora, e, experts),
+                                    change.scale);
+      merged.push_back(transposed ? weight.t() : weight);
+    }
+    return at::stack(merged);
   }
 
   static at::Tensor rows_of(const at::Tensor& whole, int64_t first, int64_t count) {
@@ -332,6 +359,7 @@ class Merger {
   const bool in_float32_;
   const lora::Variant& variant_;
   AdapterTensors tensors_;
+  std::map<std::string, std::vector<int64_t>> shapes_;  // of the weights of experts
   std::map<std::pair<size_t, std::string>, std::string> canonical_;
   std::optional<ModelDir::Place> second_table_;  // the embedding or the LM head that no file of the
                                                  // base contains, for a base that untie() separates

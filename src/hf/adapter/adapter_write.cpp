@@ -9,6 +9,7 @@
 #include "src/hf/adapter/adapter_load.h"
 #include "src/hf/adapter/adapter_notes.h"
 #include "src/hf/adapter/adapter_readme.h"
+#include "src/hf/adapter/expert_adapter.h"
 #include "src/hf/adapter/peft_config.h"
 #include "src/hf/adapter/target_names.h"
 #include "src/hf/tied_head.h"
@@ -80,10 +81,21 @@ void write_adapter(const std::string& path, const AdapterContents& contents,
     if (!saves(config.modules_to_save, "lm_head.weight"))
       config.modules_to_save.emplace_back("lm_head");
   }
+  const int64_t experts = model.text.experts.count;
   std::map<std::string, at::Tensor> tensors;
-  std::vector<std::string> modules;
-  for (const auto& [module, parts] : contents.tensors) {
-    modules.push_back(module);
+  std::vector<std::string> modules, of_experts;
+  for (const auto& [module, parts] : contents.tensors)
+    (family.names.is_experts(module) ? of_experts : modules).push_back(module);
+  for (const std::string& module : of_experts) {
+    const lora::NamedTensors& parts = contents.tensors.at(module);
+    const std::string key =
+        kPeftPrefix +
+        spelled(family, expert_wrapper(family.names, module, of_experts), dialect) + ".";
+    tensors[key + "lora_A.weight"] = parts.at("lora_A");
+    tensors[key + "lora_B.weight"] = peft_expert_b(parts.at("lora_B"), experts);
+  }
+  for (const std::string& module : modules) {
+    const lora::NamedTensors& parts = contents.tensors.at(module);
     const std::string key = kPeftPrefix + spelled(family, module, dialect) + ".";
     if (module == kEmbedding) {  // PEFT's form of LoRA on an embedding
       tensors[key + "lora_embedding_A"] = parts.at("lora_B").t();
@@ -95,8 +107,10 @@ void write_adapter(const std::string& path, const AdapterContents& contents,
   }
   const Dialect whole = dialect == Dialect::kEvery ? Dialect::kD3 : dialect;
   for (const auto& [name, tensor] : full)
-    tensors[kPeftPrefix + spelled(family, name, whole)] = tensor;
+    tensors[kPeftPrefix + spelled(family, name, whole)] =
+        family.names.is_expert_weight(name) ? tensor.unflatten(0, {experts, -1}) : tensor;
   config.rule.targets.names = names_of(family, modules, dialect);
+  config.rule.parameters = names_of(family, of_experts, dialect);
   name_own(family, contents.lora, dialect, config);
   io::write_dir_atomic(path, [&](const std::string& out) {
     write_tensors(out + "/" + kAdapterWeights, tensors);

@@ -10,6 +10,7 @@
 #include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/hf/adapter/adapter_files.h"
+#include "src/hf/adapter/expert_adapter.h"
 #include "src/hf/adapter/peft_config.h"
 
 namespace lft::hf {
@@ -33,7 +34,10 @@ Spelling spelling_of(const AdapterDir& dir, const family::Family& family) {
       return dir.stored_names.at(module + ".lora_A.weight")
           .starts_with(kPeftPrefix + spelling(module) + ".lora_");
     };
-    if (std::ranges::all_of(dir.lora_modules, fits)) return spelling;
+    const auto fits_or_wrapped = [&](const std::string& module) {
+      return family.names.is_experts(module) || fits(module);
+    };
+    if (std::ranges::all_of(dir.lora_modules, fits_or_wrapped)) return spelling;
   }
   return nullptr;
 }
@@ -44,7 +48,7 @@ std::vector<std::string> missing_layers(const AdapterDir& dir, const std::string
   const PeftTargetRule rule = parse_peft_config(io::read_json_file(config_file), config_file).rule;
   const family::Family& family = *config.family;
   const Spelling spelling = spelling_of(dir, family);
-  if (rule.targets.empty() || spelling == nullptr) return {};
+  if ((rule.targets.empty() && rule.parameters.empty()) || spelling == nullptr) return {};
   const PeftTargets targets(rule, config_file);
   family::Model shapes =
       family.build(config, at::kFloat, at::Device(at::kMeta), ops::BaseStorage::kDense);
@@ -59,7 +63,9 @@ std::vector<std::string> missing_layers(const AdapterDir& dir, const std::string
     const bool stored = std::ranges::binary_search(dir.lora_modules, site.name) ||
                         dir.stored_names.contains(site.name + ".weight");
     const std::string name = stored || is_unused(site.name) ? "" : spelling(site.name);
-    if (!name.empty() && targets.takes(name)) missing.push_back(site.name);
+    const bool takes = site.layer->experts > 0 ? names_parameter(rule.parameters, name)
+                                               : targets.takes(name);
+    if (!name.empty() && takes) missing.push_back(site.name);
   }
   return missing;
 }

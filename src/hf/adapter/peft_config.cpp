@@ -33,6 +33,7 @@ const std::set<std::string> kRead = {
     "lora_alpha",
     "lora_dropout",
     "target_modules",
+    "target_parameters",
     "exclude_modules",
     "layers_to_transform",
     "layers_pattern",
@@ -210,7 +211,8 @@ PeftConfig parse_peft_config(const io::Json& json, const std::string& where) {
   config.rule = {.targets = names_or_expression(json, "target_modules", where),
                  .excluded = names_or_expression(json, "exclude_modules", where),
                  .layers = layer_numbers(json, where),
-                 .layer_lists = names_or_one(json, "layers_pattern", where)};
+                 .layer_lists = names_or_one(json, "layers_pattern", where),
+                 .parameters = module_list(json, "target_parameters", where)};
   if (const auto base = json.find("base_model_name_or_path");
       base != json.end() && !base->is_null()) {
     config.base_model_name_or_path = io::json_string(json, "base_model_name_or_path", where);
@@ -237,6 +239,7 @@ std::string peft_config_text(const PeftConfig& config) {
       {"target_modules", config.rule.targets.names},
       {"task_type", "CAUSAL_LM"},
   };
+  if (!config.rule.parameters.empty()) json["target_parameters"] = config.rule.parameters;
   for (const auto& [pattern, value] : config.alpha_pattern)
     json["alpha_pattern"][pattern] = plain_number(value);
   for (const lora::Variant& variant : lora::variants()) {

@@ -21,6 +21,7 @@ struct PeftTargetRule {
   PeftNames targets = {}, excluded = {};      // target_modules, exclude_modules
   std::vector<int64_t> layers = {};           // layers_to_transform; empty: all
   std::vector<std::string> layer_lists = {};  // layers_pattern; empty: any
+  std::vector<std::string> parameters = {};   // target_parameters
 };
 
 class PeftTargets {

@@ -191,8 +191,9 @@ std::vector<Finding> findings(Target target, const AdapterDir& dir,
 }
 
 bool stays_adapter(Target target, const std::string& module) {
-  return target == Target::kPeft || module.starts_with(kDecoder) ||
-         (target == Target::kVllm && !is_embedding(module));
+  if (target == Target::kPeft) return true;
+  if (module.find(".mlp.experts.") != std::string::npos) return false;
+  return module.starts_with(kDecoder) || (target == Target::kVllm && !is_embedding(module));
 }
 
 std::vector<std::string> lacking_of_groups(const std::vector<std::string>& modules) {

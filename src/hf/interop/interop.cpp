@@ -82,6 +82,12 @@ const InteropRow kInterop[] = {
      .transformers_class = "Qwen3_5ForConditionalGeneration",
      .oldest_transformers = "5.2",
      .sglang_loads = true},
+    {.model_type = "qwen3_vl_moe",
+     .transformers_class = "Qwen3VLMoeForConditionalGeneration",
+     .oldest_transformers = "4.57"},
+    {.model_type = "qwen3_5_moe",
+     .transformers_class = "Qwen3_5MoeForConditionalGeneration",
+     .oldest_transformers = "5.2"},
 };
 
 const InteropRow& row_of(const family::ModelConfig& config) {

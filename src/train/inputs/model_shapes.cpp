@@ -23,6 +23,14 @@ std::string product_of(const recipe::Recipe& recipe) {
   return recipe.lora.targets.empty() ? "parts" : "adapter";
 }
 
+bool in_decoder_layer(const std::string& name) {
+  if (!name.starts_with("language_model.model.layers.")) return false;
+  const auto is_gate = [&](std::string_view module) {
+    return name.ends_with(module) || name.ends_with(std::string(module) + ".weight");
+  };
+  return !is_gate(".mlp.gate") && !is_gate(".shared_expert_gate");
+}
+
 std::vector<lora::LinearSite> adapted_sites(const recipe::Recipe& recipe, family::ModelImpl& model,
                                             std::vector<std::string>* notices) {
   if (contains(recipe.full, "all") || recipe.lora.targets.empty()) return {};

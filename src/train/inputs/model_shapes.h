@@ -13,10 +13,8 @@ namespace lft::train {
 family::Model shape_only(const family::ModelConfig& config);
 
 /// Whether a layer or parameter (canonical name) belongs to the decoder's layers, whose linear
-/// layers may be quantized.
-inline bool in_decoder_layer(const std::string& name) {
-  return name.starts_with("language_model.model.layers.");
-}
+/// layers may be quantized, except for the gates of experts.
+bool in_decoder_layer(const std::string& name);
 
 /// Whether `full` trains the parameter with this canonical name.
 bool trains_whole(const recipe::Recipe& recipe, const std::string& name);

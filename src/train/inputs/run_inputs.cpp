@@ -28,7 +28,8 @@ namespace {
 /// FP8 products need sides that are certain multiples; the first other layer is reported.
 void check_fp8_shapes(family::ModelImpl& model) {
   for (const lora::LinearSite& site : lora::linear_sites(model)) {
-    const int64_t out = site.layer->weight.size(0), in = site.layer->weight.size(1);
+    const int64_t out = site.layer->weight.size(0) / std::max<int64_t>(1, site.layer->experts),
+                  in = site.layer->weight.size(1);
     if (!in_decoder_layer(site.name) ||
         (out % ops::kFp8Multiple == 0 && in % ops::kFp8Multiple == 0))
       continue;
@@ -129,10 +130,10 @@ int64_t count_trainable(const recipe::Recipe& recipe, family::ModelImpl& shapes,
   int64_t count = 0;
   const lora::LoraOptions options = lora_options(recipe, sites);
   for (const lora::LinearSite& site : sites) {
-    const at::Tensor& weight = site.layer->weight;
     const int64_t rank = options.of(site.name).rank;
     for (const lora::AdapterTensor& tensor : lora::find_variant(recipe.lora.variant).tensors)
-      count += c10::multiply_integers(tensor.shape(weight.size(0), weight.size(1), rank));
+      count += c10::multiply_integers(
+          shape_of(tensor, site.layer->weight.sizes(), rank, site.layer->experts));
   }
   for (const auto& parameter : shapes.named_parameters()) {
     if (trains_whole(recipe, parameter.key())) count += parameter.value().numel();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "kernels/nf4/nf4.h"
@@ -14,6 +15,7 @@
 #include "src/train/inputs/init_adapter.h"
 #include "src/train/inputs/model_shapes.h"
 #include "src/train/memory/memory_delta.h"
+#include "src/train/memory/memory_experts.h"
 #include "src/train/optim/rules.h"
 
 namespace lft::train {
@@ -41,11 +43,11 @@ struct Trains {
           [&](const std::string& module) { return site.name.starts_with(module + "."); });
       if (never_runs) continue;  // its adapter exists but has no effect
       adapted_names.insert(site.name);
-      const at::Tensor& weight = site.layer->weight;
       for (const lora::AdapterTensor& tensor : variant.tensors) {
         trainables.emplace_back(
             site.name + "." + tensor.name,
-            tensor.shape(weight.size(0), weight.size(1), options.of(site.name).rank));
+            shape_of(tensor, site.layer->weight.sizes(), options.of(site.name).rank,
+                     site.layer->experts));
       }
     }
     for (const auto& parameter : shapes->named_parameters()) {
@@ -154,6 +156,7 @@ struct Stack {
   bool joined = false;          // attention outputs of several sequences are concatenated by a copy
   bool gates = false;           // attention is multiplied by a gate
   const llama::DeltaConfig* delta = nullptr;  // of a gated delta rule instead of attention
+  const llama::ExpertConfig* experts = nullptr;  // instead of an MLP
 };
 
 /// Whether attention over all sequences of a pass is one kernel.
@@ -203,7 +206,7 @@ Block make_block(const Stack& s, int64_t index) {
   for (size_t i = 0; i < widths.size(); ++i)
     block.qkv.push_back({name + s.tower.qkv[i], s.width, widths[i]});
   for (const std::string& layer : s.tower.mlp_in)
-    block.in.push_back({name + layer, s.width, s.inner});
+    block.in.push_back({name + layer, s.width, (s.experts != nullptr ? 2 : 1) * s.inner});
   return block;
 }
 
@@ -256,7 +259,20 @@ double attention_keeps(const Counting& c, const Stack& s, const Block& b, bool& 
   return saved + adapter_keeps(c, b.o, b.kept) + branch_keeps(c, s, b, graph);
 }
 
+/// The input of a router and of experts is one tensor, which a norm does not recompute.
+double sparse_mlp_keeps(const Counting& c, const Stack& s, const Block& b, bool& graph) {
+  const bool adapts_in = c.trains.keeps_input(b.in[0].name);
+  const double rows = b.kept * static_cast<double>(s.experts->per_token);
+  double saved = norm_keeps(c, s, b.kept, adapts_in ? 1 : 0, graph);
+  graph |= adapts_in || c.trains.keeps_input(b.out.name) ||
+           c.trains.elements_under(b.in[0].name.substr(0, b.in[0].name.find(".mlp.") + 5)) > 0;
+  saved += adapter_keeps(c, b.in[0], rows) + adapter_keeps(c, b.out, rows);
+  if (graph) saved += experts_keep(*s.experts, b.kept, s.width, c.types.compute);
+  return saved;
+}
+
 double mlp_keeps(const Counting& c, const Stack& s, const Block& b, bool& graph) {
+  if (s.experts != nullptr) return sparse_mlp_keeps(c, s, b, graph);
   const bool gated = is_gated(s), keeps_out = c.trains.keeps_input(b.out.name);
   const int64_t users = std::ranges::count_if(
       b.in, [&](const Layer& layer) { return c.trains.keeps_input(layer.name); });
@@ -270,6 +286,13 @@ double mlp_keeps(const Counting& c, const Stack& s, const Block& b, bool& graph)
   if (gated && !c.trains.adapter.low_rank_only && keeps_out)
     saved += inner;  // the product, which a low-rank update recomputes
   return saved + branch_keeps(c, s, b, graph);
+}
+
+/// Temporaries of a pass over an MLP, given those of one with `inners` hidden states.
+double mlp_width(const Counting& c, const Stack& s, const Block& b, double inners) {
+  const double compute = c.types.compute;
+  return s.experts != nullptr ? experts_width(*s.experts, b.kept, s.width, compute)
+                              : inners * b.kept * s.inner * compute;
 }
 
 /// Elements per token of the temporaries of attention, or of a gated delta rule.
@@ -292,7 +315,7 @@ MemoryUnit block_unit(const Counting& c, const Stack& s, int64_t index, bool rea
   const double dropped = c.trains.drops() ? inner : 0, copy = weight_copy(c, b.in[0]);
   if (graph) {
     const double gradient = b.kept * d * (s.stream + (s.stream == compute ? 0 : compute));
-    unit.backward = gradient + std::max(inners * inner, inner + dropped) + copy;
+    unit.backward = gradient + std::max(mlp_width(c, s, b, inners), inner + dropped) + copy;
     unit.second = b.tokens * d * (s.stream + t.norm) + b.attended * mixing_width(s) * wide +
                   weight_copy(c, b.qkv[0]);
     if (s.delta != nullptr && t.gpu) unit.second += delta_workspace(*s.delta, b.attended);
@@ -301,7 +324,7 @@ MemoryUnit block_unit(const Counting& c, const Stack& s, int64_t index, bool rea
   if (t.widens || fp8) unit.backward += b.kept * (d + s.inner) * (fp8 && c.fp8_products ? 1 : 4);
   unit.forward =
       std::max(b.tokens * d * (s.stream + t.norm) + b.attended * 0.75 * mixing_width(s) * wide,
-               b.kept * d * (s.stream + t.norm) + inners * inner) +
+               b.kept * d * (s.stream + t.norm) + mlp_width(c, s, b, inners)) +
       copy;
   if (c.trains.whole(b.in[0].name))
     unit.backward += d * s.inner * (compute + 4);  // a weight's gradient before it is one of FP32
@@ -310,22 +333,17 @@ MemoryUnit block_unit(const Counting& c, const Stack& s, int64_t index, bool rea
   if (unit.recomputed || !graph) {  // nothing is kept; norms and sums stay to the end
     unit.forward =
         std::max(b.tokens * d * (s.stream + t.norm) + b.attended * mixing_width(s) * wide,
-                 b.kept * (d * (3 * s.stream + 2 * t.norm) + inners * s.inner * compute)) +
+                 b.kept * d * (3 * s.stream + 2 * t.norm) + mlp_width(c, s, b, inners)) +
         copy + (graph ? 0 : unit.input);
   }
   return unit;
 }
 
-/// Returns whether the blocks' output needs a gradient; `reached`: the input does. `recurrent`: the
-/// decoder's blocks without attention.
-bool add_blocks(const Counting& c, const Stack& stack, std::vector<MemoryUnit>& units, bool reached,
-                const Stack* recurrent = nullptr) {
-  for (int64_t i = 0; i < stack.tower.count; ++i) {
-    const bool is_recurrent = recurrent != nullptr && c.config.text.recurrent_at(i);
-    units.push_back(block_unit(c, is_recurrent ? *recurrent : stack, i, reached));
-    reached |= units.back().gradients > 0;
-  }
-  return reached;
+/// Returns whether the block's output needs a gradient; `reached`: the input does.
+bool add_block(const Counting& c, const Stack& stack, int64_t index, std::vector<MemoryUnit>& units,
+               bool reached) {
+  units.push_back(block_unit(c, stack, index, reached));
+  return reached || units.back().gradients > 0;
 }
 
 /// The input of the first block: the pixels as patches, and their embeddings.
@@ -349,7 +367,9 @@ bool add_vision(const Counting& c, std::vector<MemoryUnit>& units) {
   stack.stream = c.types.vision_stream;
   stack.joined = stack.tower.windows && !fused_sequences(c.types);
   if (c.shape.images > 0) units.push_back(patch_unit(c, stack));
-  return add_blocks(c, stack, units, c.trains.whole(family::kVision));
+  bool reached = c.trains.whole(family::kVision);
+  for (int64_t i = 0; i < stack.tower.count; ++i) reached = add_block(c, stack, i, units, reached);
+  return reached;
 }
 
 bool add_projector(const Counting& c, std::vector<MemoryUnit>& units, bool reached) {
@@ -389,23 +409,30 @@ bool add_decoder(const Counting& c, std::vector<MemoryUnit>& units, bool reached
     units.back().saved = units.back().early = masks;
     units.back().forward = masks;
   }
+  const llama::LlamaConfig& text = c.config.text;
   const auto stack_of = [&](const family::Tower& tower) {
     Stack stack = make_stack(tower, "decoder layer ", "decoder layers");
-    stack.tower.count = c.config.text.layers;
+    stack.tower.count = text.layers;
     stack.tokens = static_cast<double>(c.shape.rows * c.shape.longest);
     stack.kept = static_cast<double>(c.shape.supervised);
     stack.attended = static_cast<double>(c.shape.attended);
     stack.joined = c.shape.samples > c.shape.rows && !fused_sequences(c.types);
     stack.stream = c.types.stream;
+    const int64_t first = tower.numbers.empty() ? 0 : tower.numbers.front();
+    if (text.recurrent_at(first)) stack.delta = &text.delta;
+    stack.gates = text.gated_attention && stack.delta == nullptr;
+    if (tower.sparse) stack.experts = &text.experts;
     return stack;
   };
-  Stack attention = stack_of(c.trains.layout.decoder);
-  attention.gates = c.config.text.gated_attention;
+  std::map<int64_t, Stack> stacks;  // by layer
+  for (const family::Tower& tower : c.trains.layout.decoder) {
+    const Stack stack = stack_of(tower);
+    for (const int64_t layer : tower.numbers) stacks.emplace(layer, stack);
+    for (int64_t i = 0; tower.numbers.empty() && i < text.layers; ++i) stacks.emplace(i, stack);
+  }
   reached = reached || c.trains.whole(family::kDecoder);
-  if (c.trains.layout.recurrent.count == 0) return add_blocks(c, attention, units, reached);
-  Stack recurrent = stack_of(c.trains.layout.recurrent);
-  recurrent.delta = &c.config.text.delta;
-  return add_blocks(c, attention, units, reached, &recurrent);
+  for (const auto& [layer, stack] : stacks) reached = add_block(c, stack, layer, units, reached);
+  return reached;
 }
 
 /// Final norm and LM head, in chunks of rows unless the head has an adapter.

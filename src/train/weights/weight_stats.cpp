@@ -111,7 +111,8 @@ TensorStats tensor_stats(const hf::ModelDir& dir, const std::string& name, int64
   const hf::ModelDir::Place& place = dir.tensors.at(name);
   const io::TensorInfo& info = dir.info(place);
   StatsSums sums;
-  sums.stats.rows = info.shape.size() < 2 ? 1 : info.shape[0];
+  const size_t dims = info.shape.size();
+  sums.stats.rows = dims < 2 ? 1 : dims == 3 ? info.shape[0] * info.shape[1] : info.shape[0];
   sums.stats.columns = info.numel() / sums.stats.rows;
   const int64_t rows = sums.stats.rows, columns = sums.stats.columns;
   int64_t seen = rows;
@@ -164,21 +165,26 @@ TowerNames names_of(const family::Tower& tower) {
     names.v = tower.qkv[2];
   }
   names.o = tower.o;
-  names.mlp_in = tower.mlp_in;
-  names.mlp_out = tower.mlp_out;
+  if (!tower.sparse) {
+    names.mlp_in = tower.mlp_in;
+    names.mlp_out = tower.mlp_out;
+  }
   names.norms = tower.norms;
   names.tables = tower.tables;
   names.into = tower.qkv;
-  names.into.insert(names.into.end(), tower.mlp_in.begin(), tower.mlp_in.end());
-  names.out_of = {tower.o, tower.mlp_out};
+  names.into.insert(names.into.end(), names.mlp_in.begin(), names.mlp_in.end());
+  names.out_of = {tower.o};
+  if (!names.mlp_out.empty()) names.out_of.push_back(names.mlp_out);
   return names;
 }
 
 std::vector<TowerNames> towers_of(const family::ModelConfig& config) {
   const family::ModelLayout layout = config.family->layout(config);
-  std::vector<TowerNames> towers = {names_of(layout.vision), names_of(layout.decoder)};
-  towers.back().gates = config.text.gated_attention;
-  if (layout.recurrent.count > 0) towers.push_back(names_of(layout.recurrent));
+  std::vector<TowerNames> towers = {names_of(layout.vision)};
+  for (const family::Tower& tower : layout.decoder) {
+    towers.push_back(names_of(tower));
+    towers.back().gates = config.text.gated_attention && towers.back().q != "";
+  }
   return towers;
 }
 

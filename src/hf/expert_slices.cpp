@@ -1,0 +1,17 @@
+#include "src/hf/expert_slices.h"
+
+namespace lft::hf {
+
+io::TensorInfo expert_slice(const io::TensorInfo& stored, int64_t expert) {
+  io::TensorInfo slice = stored;
+  slice.shape.erase(slice.shape.begin());
+  slice.bytes = stored.bytes / static_cast<uint64_t>(stored.shape.front());
+  slice.offset += static_cast<uint64_t>(expert) * slice.bytes;
+  return slice;
+}
+
+bool stores_transposed(const io::TensorInfo& stored, const std::vector<int64_t>& shape) {
+  return stored.shape.size() == 3 && stored.shape[0] * stored.shape[1] != shape[0];
+}
+
+}  // namespace lft::hf
