@@ -271,7 +271,7 @@ CASES = {
     ),
 }
 # The least differences, over all tokens, between the last expert that computes a token and the
-# first that does not: of probabilities, and of logits, which BF16 rounds by some 0.004.
+# first that does not: of probabilities, also with adapters, and of logits. Rounding must not decide.
 CLEAR = dict(probabilities=1e-4, logits=0.02)
 EXPERTS = ("mlp.experts.gate_up_proj", "mlp.experts.down_proj")
 # Sizes of the published Qwen2-VL-2B and Qwen2.5-VL-3B (whose files are flat), Qwen3-VL-2B,
