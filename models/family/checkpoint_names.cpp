@@ -71,6 +71,7 @@ std::string CheckpointNames::whole_name(const std::string& name) const {
 }
 
 std::string CheckpointNames::from_peft_name(const std::string& peft) const {
+  if (experts.empty() && peft.find(".mlp.experts") != std::string::npos) return "";
   return renamed(canonical, peft, "");
 }
 
