@@ -82,11 +82,11 @@ TEST(InternVlFamily, TensorsFollowTheConfig) {
   EXPECT_EQ(layout.vision.qkv.size(), 3u);
   EXPECT_EQ(layout.vision.o, "attention.projection_layer");
   EXPECT_EQ(layout.vision.mlp_out, "mlp.fc2");
-  EXPECT_TRUE(layout.vision.branch_scales && !layout.decoder.branch_scales);
+  EXPECT_TRUE(layout.vision.branch_scales && !layout.decoder.front().branch_scales);
   EXPECT_FALSE(layout.vision.head_norms);
-  EXPECT_TRUE(layout.decoder.head_norms);
+  EXPECT_TRUE(layout.decoder.front().head_norms);
   const family::ModelConfig qwen2 = changed("/text_config/model_type", "qwen2");
-  EXPECT_FALSE(qwen2.family->layout(qwen2).decoder.head_norms);
+  EXPECT_FALSE(qwen2.family->layout(qwen2).decoder.front().head_norms);
   EXPECT_EQ(layout.projector.layers.size(), 2u);
 }
 

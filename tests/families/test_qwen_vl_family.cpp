@@ -101,6 +101,8 @@ TEST_P(QwenVlNames, APartOfTheOtherGenerationIsNone) {
                                                : "model.visual.merger.mlp.0"};
   // Qwen2-VL and Qwen2.5-VL have the same names.
   EXPECT_EQ(registry::family_of_peft_names(names).name, deep ? "Qwen3-VL" : "Qwen2.5-VL");
+  EXPECT_EQ(registry::family_of_peft_names({"model.language_model.layers.0.mlp.experts"}).name,
+            "Qwen3-VL-MoE");
 }
 
 TEST_P(QwenVlNames, FingerprintSeesWhatCounts) {

@@ -61,6 +61,8 @@ PLANTED = {
     ),
 }
 NAMES = list(PLANTED)
+# Not the second mixture of experts, where a test is slow and says nothing more.
+FEWER = [name for name in NAMES if name != "moe35_gqa"]
 SMALL_ROWS = [
     row("tiny", [("<image>\nAnd this?", "A few pixels.")], "tiny.png"),
     row("two", [("<image>\n<image>\nWhich?", "The first one.")], ["tiny.png", "tall.png"]),
@@ -105,7 +107,7 @@ def with_weight(source, target, name, change):
     raise AssertionError(name)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FEWER)
 def test_the_proof_finds_adapters_that_no_row_reaches(name, recipe):
     assert "it will train" in lft("check", recipe(name)).stdout
     error = lft(
@@ -169,7 +171,7 @@ def test_a_recurrent_layer_of_zeros_is_odd(family_dir, tmp_path):
     assert name in lft("debug", "base", planted).stdout
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FEWER)
 def test_overfit_learns_a_batch_and_finds_a_rate_that_is_too_low(name, recipe):
     healthy = lft("debug", "overfit", recipe(name, optim=dict(lr=2e-2)), "--steps", 60)
     assert "the batch is learnt" in healthy.stdout + healthy.stderr
@@ -177,7 +179,7 @@ def test_overfit_learns_a_batch_and_finds_a_rate_that_is_too_low(name, recipe):
     assert "suspect: learning rate too low" in planted.stderr
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FEWER)
 def test_a_resumed_run_is_the_run_that_never_stopped(name, recipe):
     done = lft("verify-resume", recipe(name))
     assert "identical" in done.stdout + done.stderr
