@@ -1,6 +1,7 @@
 #include "models/family/checkpoint_names.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "models/family/names.h"
 
@@ -41,6 +42,22 @@ bool CheckpointNames::is_experts(std::string_view module) const {
 
 bool CheckpointNames::is_expert_weight(std::string_view name) const {
   return name.ends_with(kWeightEnd) && is_experts(name.substr(0, name.size() - kWeightEnd.size()));
+}
+
+std::optional<ExpertPiece> CheckpointNames::expert_piece(const std::string& name) const {
+  constexpr std::string_view kExperts = ".mlp.experts.";
+  const size_t begin = name.find(kExperts), digits = begin + kExperts.size();
+  if (!experts_apart || begin == std::string::npos) return std::nullopt;
+  const size_t dot = name.find('.', digits);
+  int64_t expert = 0;
+  const char* const end = name.data() + std::min(dot, name.size());
+  if (const auto [at, error] = std::from_chars(name.data() + digits, end, expert);
+      error != std::errc() || at != end || dot == std::string::npos || expert < 0)
+    return std::nullopt;
+  const std::string layer = name.substr(dot + 1), of_experts = name.substr(0, digits);
+  if (layer == "down_proj.weight") return ExpertPiece{of_experts + "down_proj.weight", expert};
+  if (layer != "gate_proj.weight" && layer != "up_proj.weight") return std::nullopt;
+  return ExpertPiece{of_experts + "gate_up_proj.weight", expert, layer == "up_proj.weight"};
 }
 
 std::string CheckpointNames::canonical_name(const std::string& stored,

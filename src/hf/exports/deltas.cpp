@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kernels/common/error.h"
+#include "models/lora/lora.h"
 #include "models/lora/registry.h"
 #include "src/base/text.h"
 #include "src/hf/exports/clients.h"
@@ -23,7 +24,8 @@ at::Tensor filled_up(const at::Tensor& tensor, int64_t dim, int64_t rank) {
 }
 
 at::Tensor delta_oi(const lora::NamedTensors& tensors, double scale) {
-  return at::mm(tensors.at("lora_B"), tensors.at("lora_A")).mul_(scale);
+  const at::Tensor &a = tensors.at("lora_A"), &b = tensors.at("lora_B");
+  return lora::lora_merged_oi(at::zeros({b.size(0), a.size(1)}), a, b, scale);
 }
 
 }  // namespace
