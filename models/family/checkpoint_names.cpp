@@ -29,13 +29,6 @@ std::string renamed(const std::vector<NameRule>& rules, const std::string& name,
 
 }  // namespace
 
-std::vector<int64_t> TensorSpec::stored_shape(bool transposed) const {
-  if (experts == 0) return shape;
-  const int64_t out = shape[0] / experts, in = shape[1];
-  return transposed ? std::vector<int64_t>{experts, in, out}
-                    : std::vector<int64_t>{experts, out, in};
-}
-
 bool CheckpointNames::is_experts(std::string_view module) const {
   return std::ranges::any_of(experts, [&](const auto& end) { return module.ends_with(end); });
 }

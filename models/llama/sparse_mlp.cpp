@@ -10,9 +10,8 @@ namespace lft::llama {
 
 RouterImpl::RouterImpl(const LlamaConfig& config, at::TensorOptions options)
     : per_token_(config.experts.per_token) {
-  weight =
-      register_parameter("weight", at::empty({config.experts.count, config.hidden}, options),
-                         /*requires_grad=*/false);
+  weight = register_parameter("weight", at::empty({config.experts.count, config.hidden}, options),
+                              /*requires_grad=*/false);
 }
 
 Choice RouterImpl::forward(const at::Tensor& x_td) {
@@ -31,8 +30,7 @@ ExpertsImpl::ExpertsImpl(const LlamaConfig& config, at::TensorOptions linear_opt
 }
 
 at::Tensor ExpertsImpl::forward(const at::Tensor& x_td, const Choice& choice) {
-  const ops::ExpertRowsPtr rows =
-      ops::sort_by_expert(choice.experts_tk, gate_up_proj->experts);
+  const ops::ExpertRowsPtr rows = ops::sort_by_expert(choice.experts_tk, gate_up_proj->experts);
   const at::Tensor gate_up = call("gate_up_proj", gate_up_proj, x_td, rows);
   return call("down_proj", down_proj, gate_up, choice.shares_tk, rows, ops::Gate::kSilu);
 }

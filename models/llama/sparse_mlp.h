@@ -48,7 +48,7 @@ class SparseMlpImpl : public torch::nn::Module {
   at::Tensor forward(const ops::Normed& x);
   Router gate{nullptr};
   Experts experts{nullptr};
-  LlamaMlp shared_expert{nullptr};            // null if the config has none
+  LlamaMlp shared_expert{nullptr};             // null if the config has none
   layers::Linear shared_expert_gate{nullptr};  // the same
 };
 TORCH_MODULE(SparseMlp);

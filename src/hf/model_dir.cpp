@@ -97,8 +97,8 @@ struct Matcher {
                   rows = spec.shape[0] / spec.experts / parts;
     const std::string of_experts = spec.name.substr(0, spec.name.rfind("experts.") + 8);
     for (int64_t expert = 0; expert < spec.experts; ++expert) {
-      for (const char* layer : parts == 2 ? std::vector{"gate_proj", "up_proj"}
-                                          : std::vector{"down_proj"}) {
+      for (const char* layer :
+           parts == 2 ? std::vector{"gate_proj", "up_proj"} : std::vector{"down_proj"}) {
         const std::string name = of_experts + std::to_string(expert) + "." + layer + ".weight";
         dir.expert_pieces[spec.name].push_back(name);
         const auto at = left.find(name);
@@ -116,7 +116,8 @@ struct Matcher {
     std::map<std::string, ModelDir::Place> left = dir.tensors;
     std::set<std::string> apart;  // weights of experts with a stored part
     for (const auto& [name, place] : dir.tensors) {
-      if (const auto piece = dir.config.family->names.expert_piece(name)) apart.insert(piece->weight);
+      if (const auto piece = dir.config.family->names.expert_piece(name))
+        apart.insert(piece->weight);
     }
     for (const family::TensorSpec& spec : dir.config.family->layout(dir.config).tensors) {
       const auto at = left.find(spec.name);

@@ -281,7 +281,7 @@ class Merger {
   void write_changed(const Change& change, const io::SafetensorsFile& source,
                      const io::TensorInfo& info, io::DType dtype,
                      io::SafetensorsWriter& writer) const {
-    constexpr int64_t kPiece = 1 << 20;  // elements
+    constexpr int64_t kPiece = 1 << 20;                                // elements
     const int64_t rows = info.shape.empty() ? 1 : info.shape.front();  // or experts
     const int64_t row_elements = std::max<int64_t>(1, info.numel() / std::max<int64_t>(1, rows));
     const int64_t length = std::max<int64_t>(1, kPiece / row_elements);

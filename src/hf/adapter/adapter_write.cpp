@@ -89,8 +89,8 @@ void write_adapter(const std::string& path, const AdapterContents& contents,
   for (const std::string& module : of_experts) {
     const lora::NamedTensors& parts = contents.tensors.at(module);
     const std::string key =
-        kPeftPrefix +
-        spelled(family, expert_wrapper(family.names, module, of_experts), dialect) + ".";
+        kPeftPrefix + spelled(family, expert_wrapper(family.names, module, of_experts), dialect) +
+        ".";
     tensors[key + "lora_A.weight"] = parts.at("lora_A");
     tensors[key + "lora_B.weight"] = peft_expert_b(parts.at("lora_B"), experts);
   }

@@ -44,10 +44,9 @@ struct Trains {
       if (never_runs) continue;  // its adapter exists but has no effect
       adapted_names.insert(site.name);
       for (const lora::AdapterTensor& tensor : variant.tensors) {
-        trainables.emplace_back(
-            site.name + "." + tensor.name,
-            shape_of(tensor, site.layer->weight.sizes(), options.of(site.name).rank,
-                     site.layer->experts));
+        trainables.emplace_back(site.name + "." + tensor.name,
+                                shape_of(tensor, site.layer->weight.sizes(),
+                                         options.of(site.name).rank, site.layer->experts));
       }
     }
     for (const auto& parameter : shapes->named_parameters()) {
@@ -155,7 +154,7 @@ struct Stack {
   double stream = 4;            // bytes per element of the residual stream
   bool joined = false;          // attention outputs of several sequences are concatenated by a copy
   bool gates = false;           // attention is multiplied by a gate
-  const llama::DeltaConfig* delta = nullptr;  // of a gated delta rule instead of attention
+  const llama::DeltaConfig* delta = nullptr;     // of a gated delta rule instead of attention
   const llama::ExpertConfig* experts = nullptr;  // instead of an MLP
 };
 
