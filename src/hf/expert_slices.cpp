@@ -14,4 +14,10 @@ bool stores_transposed(const io::TensorInfo& stored, const std::vector<int64_t>&
   return stored.shape.size() == 3 && stored.shape[0] * stored.shape[1] != shape[0];
 }
 
+at::Tensor written_tensor(const family::ModelConfig& config, const std::string& name,
+                          const at::Tensor& tensor) {
+  if (!config.family->names.is_expert_weight(name)) return tensor;
+  return tensor.unflatten(0, {config.text.experts.count, -1});
+}
+
 }  // namespace lft::hf

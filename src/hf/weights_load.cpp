@@ -76,16 +76,20 @@ class StoredLayers {
     for (int64_t part = 0; part < parts; ++part)
       take(name, static_cast<size_t>(part), weight.chunk(parts)[static_cast<size_t>(part)]);
   }
-  /// Sets the target of a stored tensor, or of the slice of an expert.
+  /// Sets where a job puts a weight, or that of an expert, which may be stored as [in, out].
   void set(WeightJob& job, size_t part, bool transposed) {
-    if (codes() || transposed) {
+    if (has(job.name) && (codes() || transposed)) {
       job.take = [this, name = job.name, part, transposed](const at::Tensor& stored) {
         take(name, part, transposed ? stored.t().contiguous() : stored);
       };
-    } else {
+    } else if (has(job.name)) {
       const auto [first, values] = sharded(job.name, part).elements();
       job.begin = first;
       job.target = values;
+    } else if (transposed) {
+      job.take = [target = job.target](const at::Tensor& stored) {
+        at::Tensor(target).copy_(stored.t());
+      };
     }
   }
   /// Gives the layers their weights, once all are taken.
@@ -119,19 +123,6 @@ class StoredLayers {
   /// By name: the weight of the layer, or those of its experts.
   std::map<std::string, std::vector<c10::intrusive_ptr<ops::CodedWeight>>> parts_;
 };
-
-/// The jobs that fill the weight of experts which the checkpoint stores as [experts, in, out].
-WeightJob transposed_job(WeightJob job, int64_t expert, int64_t experts) {
-  const int64_t out = job.target.size(0) / experts;
-  const at::Tensor target = job.target.narrow(0, expert * out, out);
-  job.take = [target, where = job.file->path() + ": " + job.name](const at::Tensor& stored) {
-    at::Tensor(target).copy_(stored.t());
-    if (target.scalar_type() != at::kHalf) return;
-    if (const int64_t index = first_non_finite(stored.to(at::kHalf)); index >= 0)
-      refuse_beyond_half(where, to_dtype(stored.scalar_type()), index);
-  };
-  return job;
-}
 
 /// The storage with which a family builds its layers.
 ops::BaseStorage built(const BaseForm& base) {
@@ -222,23 +213,18 @@ family::Model load_model(const ModelDir& dir, at::ScalarType dtype, at::Device d
       throw Error(ErrorKind::kInternal,
                   "load_model: the directory was opened without weights: " + name);
     const io::TensorInfo& info = dir.info(at->second);
-    const bool of_experts = dir.config.family->names.is_expert_weight(name),
-               transposed = of_experts && stores_transposed(info, parameter.sizes().vec());
-    const WeightJob whole{&dir.files[at->second.file], &info, name, parameter.detach()};
-    if (!stored.has(name) && !transposed) {
-      jobs.push_back(whole);
+    if (!dir.config.family->names.is_expert_weight(name)) {
+      jobs.push_back({&dir.files[at->second.file], &info, name, parameter.detach()});
+      stored.set(jobs.back(), 0, /*transposed=*/false);
       continue;
     }
-    const int64_t parts = of_experts ? info.shape.front() : 1;
-    for (int64_t part = 0; part < parts; ++part) {
-      WeightJob job = whole;
-      if (of_experts) job.info = &slices.emplace_back(expert_slice(info, part));
-      if (stored.has(name)) {
-        stored.set(job, static_cast<size_t>(part), transposed);
-      } else {
-        job = transposed_job(job, part, parts);
-      }
-      jobs.push_back(std::move(job));
+    // In parts in every storage, so that the digest is one.
+    const bool transposed = stores_transposed(info, parameter.sizes().vec());
+    const std::vector<at::Tensor> experts = parameter.detach().chunk(info.shape.front());
+    for (size_t expert = 0; expert < experts.size(); ++expert) {
+      slices.push_back(expert_slice(info, static_cast<int64_t>(expert)));
+      jobs.push_back({&dir.files[at->second.file], &slices.back(), name, experts[expert]});
+      stored.set(jobs.back(), expert, transposed);
     }
   }
   std::vector<uint64_t> digests = fill_weights(jobs, {.check_finite = check_finite});
