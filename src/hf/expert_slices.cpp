@@ -51,4 +51,10 @@ ExpertParts expert_parts(const ModelDir& dir, const std::string& name,
   return of;
 }
 
+at::Tensor written_tensor(const family::ModelConfig& config, const std::string& name,
+                          const at::Tensor& tensor) {
+  if (!config.family->names.is_expert_weight(name)) return tensor;
+  return tensor.unflatten(0, {config.text.experts.count, -1});
+}
+
 }  // namespace lft::hf

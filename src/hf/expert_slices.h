@@ -32,4 +32,9 @@ struct ExpertParts {
 ExpertParts expert_parts(const ModelDir& dir, const std::string& name,
                          const std::vector<int64_t>& shape, int64_t expert, int64_t experts);
 
+/// The tensor with this canonical name as it is written: experts as [experts, out, in], as
+/// transformers saves them.
+at::Tensor written_tensor(const family::ModelConfig& config, const std::string& name,
+                          const at::Tensor& tensor);
+
 }  // namespace lft::hf

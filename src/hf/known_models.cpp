@@ -117,6 +117,24 @@ io::Json qwen3_5(const Decoder& decoder, int64_t value_heads, int64_t depth, int
             {"out_hidden_size", decoder.hidden}}}};
 }
 
+/// Sizes of the experts of every layer; `shared`: of the one that computes every token, 0 for none.
+struct Experts {
+  int64_t count, per_token, intermediate, shared = 0;
+};
+
+/// The config of a qwen3_vl or qwen3_5 as that of the same model with experts.
+io::Json with_experts(io::Json config, const Experts& experts) {
+  const std::string type = config["model_type"].get<std::string>() + "_moe";
+  config["model_type"] = type;
+  io::Json& text = config["text_config"];
+  text["model_type"] = type + "_text";
+  text["num_experts"] = experts.count;
+  text["num_experts_per_tok"] = experts.per_token;
+  text["moe_intermediate_size"] = experts.intermediate;
+  if (experts.shared > 0) text["shared_expert_intermediate_size"] = experts.shared;
+  return config;
+}
+
 io::Json idefics3(const Decoder& decoder, const io::Json& tower, int64_t image_token,
                   int64_t scale) {
   return {{"model_type", "idefics3"},
@@ -201,12 +219,25 @@ const std::vector<Known>& all_known() {
        qwen3_vl({2560, 9728, 36, 32, 8, 151936, k256, 128, true}, true)},
       {"Qwen/Qwen3-VL-8B-Instruct", qwen3_vl({4096, 12288, 36, 32, 8, 151936, k256, 128}, false)},
       {"Qwen/Qwen3-VL-32B-Instruct", qwen3_vl({5120, 25600, 64, 64, 8, 151936, k256, 128}, false)},
+      {"Qwen/Qwen3-VL-30B-A3B-Instruct",
+       with_experts(qwen3_vl({2048, 6144, 48, 32, 4, 151936, k256, 128}, false), {128, 8, 768})},
+      {"Qwen/Qwen3-VL-235B-A22B-Instruct",
+       with_experts(qwen3_vl({4096, 12288, 94, 64, 4, 151936, k256, 128}, false), {128, 8, 1536})},
       {"Qwen/Qwen3.5-0.8B", qwen3_5({1024, 3584, 24, 8, 2, 248320, k256, 256, true}, 16, 12, 768)},
       {"Qwen/Qwen3.5-2B", qwen3_5({2048, 6144, 24, 8, 2, 248320, k256, 256, true}, 16, 24, 1024)},
       {"Qwen/Qwen3.5-4B", qwen3_5({2560, 9216, 32, 16, 4, 248320, k256, 256, true}, 32, 24, 1024)},
       {"Qwen/Qwen3.5-9B", qwen3_5({4096, 12288, 32, 16, 4, 248320, k256, 256}, 32, 27, 1152)},
       {"Qwen/Qwen3.5-27B", qwen3_5({5120, 17408, 64, 24, 4, 248320, k256, 256}, 48, 27, 1152)},
       {"Qwen/Qwen3.6-27B", qwen3_5({5120, 17408, 64, 24, 4, 248320, k256, 256}, 48, 27, 1152)},
+      {"Qwen/Qwen3.5-35B-A3B",
+       with_experts(qwen3_5({2048, 512, 40, 16, 2, 248320, k256, 256}, 32, 27, 1152),
+                    {256, 8, 512, 512})},
+      {"Qwen/Qwen3.6-35B-A3B",
+       with_experts(qwen3_5({2048, 512, 40, 16, 2, 248320, k256, 256}, 32, 27, 1152),
+                    {256, 8, 512, 512})},
+      {"Qwen/Qwen3.5-397B-A17B",
+       with_experts(qwen3_5({4096, 1024, 60, 32, 2, 248320, k256, 256}, 64, 27, 1152),
+                    {512, 10, 1024, 1024})},
       {"OpenGVLab/InternVL3-1B", internvl_chat("qwen2", {896, 4864, 24, 14, 2, 151674, k32})},
       {"OpenGVLab/InternVL3-2B", internvl_chat("qwen2", {1536, 8960, 28, 12, 2, 151674, k32})},
       {"OpenGVLab/InternVL3-8B", internvl_chat("qwen2", {3584, 18944, 28, 28, 4, 151674, k32})},

@@ -120,22 +120,23 @@ class StoredLayers {
   std::map<std::string, std::vector<c10::intrusive_ptr<ops::CodedWeight>>> parts_;
 };
 
-/// Adds the jobs that fill the weights of the experts of a layer.
+/// Adds the jobs that fill the weights of the experts of a layer, which are the same in every
+/// storage, so that the digest is.
 void add_expert_jobs(const ModelDir& dir, const std::string& name, const at::Tensor& parameter,
                      StoredLayers& stored, std::deque<io::TensorInfo>& infos,
                      std::vector<WeightJob>& jobs) {
   const int64_t experts = dir.config.text.experts.count, out = parameter.size(0) / experts;
   for (int64_t e = 0; e < experts; ++e) {
     const ExpertParts of = expert_parts(dir, name, parameter.sizes().vec(), e, experts);
-    int64_t row = e * out;
+    const at::Tensor target = parameter.narrow(0, e * out, out);
+    int64_t row = 0;
     for (size_t i = 0; i < of.parts.size(); ++i) {
       const io::TensorInfo& info = infos.emplace_back(of.parts[i].info);
-      WeightJob job{of.parts[i].file, &info, name, {}};
-      const bool whole = of.parts.size() == 1 && !of.transposed;
-      if (stored.has(name) && whole) {
+      WeightJob job{of.parts[i].file, &info, name, target};
+      if (stored.has(name) && of.parts.size() == 1 && !of.transposed) {
         stored.set(job, static_cast<size_t>(e));
       } else if (!stored.has(name) && !of.transposed) {
-        job.target = parameter.narrow(0, row, info.shape.front());
+        job.target = target.narrow(0, row, info.shape.front());
         row += info.shape.front();
       } else if (i > 0) {
         job.take = [](const at::Tensor&) {};  // read with the first part; for the digest
@@ -144,13 +145,8 @@ void add_expert_jobs(const ModelDir& dir, const std::string& name, const at::Ten
           stored.take(name, static_cast<size_t>(e), of.whole(first));
         };
       } else {
-        const at::Tensor target = parameter.narrow(0, row, out);
         job.take = [target, of](const at::Tensor& first) {
           at::Tensor(target).copy_(of.whole(first));
-          if (target.scalar_type() != at::kHalf) return;
-          if (const int64_t index = first_non_finite(first.to(at::kHalf)); index >= 0)
-            refuse_beyond_half(of.parts[0].file->path() + ": " + of.parts[0].info.name,
-                               of.parts[0].info.dtype, index);
         };
       }
       jobs.push_back(std::move(job));
@@ -246,9 +242,7 @@ family::Model load_model(const ModelDir& dir, at::ScalarType dtype, at::Device d
     if (at == dir.tensors.end() && !dir.expert_pieces.contains(name))
       throw Error(ErrorKind::kInternal,
                   "load_model: the directory was opened without weights: " + name);
-    const bool as_is = at != dir.tensors.end() &&
-                       !stores_transposed(dir.info(at->second), parameter.sizes().vec());
-    if (dir.config.family->names.is_expert_weight(name) && (stored.has(name) || !as_is)) {
+    if (dir.config.family->names.is_expert_weight(name)) {
       add_expert_jobs(dir, name, parameter.detach(), stored, infos, jobs);
       continue;
     }

@@ -8,6 +8,7 @@
 #include "models/family/model.h"
 #include "models/lora/inject_select.h"
 #include "models/lora/registry.h"
+#include "models/ops/weight/expert_weight.h"
 #include "src/hf/adapter/adapter_files.h"
 #include "src/hf/adapter/expert_adapter.h"
 #include "src/hf/file_weight.h"
@@ -114,6 +115,16 @@ void check_not_injected(const std::vector<lora::LinearSite>& sites) {
     if (site.layer->adapter())
       throw Error(ErrorKind::kInternal, "load_adapter: " + site.name + " has an adapter already");
   }
+}
+
+/// Replaces the weight of a layer that has no memory for it.
+void hold(layers::Linear layer, const at::Tensor& weight) {
+  const at::Tensor held = weight.to(layer->device());
+  if (layer->experts == 0) return layer->store(c10::make_intrusive<HeldWeight>(held));
+  std::vector<c10::intrusive_ptr<ops::CodedWeight>> experts;
+  for (const at::Tensor& expert : held.chunk(layer->experts))
+    experts.push_back(c10::make_intrusive<HeldWeight>(expert));
+  layer->store(c10::make_intrusive<ops::ExpertStorage>(std::move(experts)));
 }
 
 /// lft's layers require 1 <= rank <= max(in, out); PEFT also writes larger ranks.
@@ -230,8 +241,7 @@ void load_adapter(family::Model& model, const AdapterDir& dir) {
   for (const auto& [name, tensor] : tensors.full) {
     at::Tensor& parameter = parameters.at(name);
     if (const auto layer = stored.find(name); layer != stored.end()) {
-      const at::Tensor held = tensor.to(layer->second->device());
-      layer->second->store(c10::make_intrusive<HeldWeight>(held));
+      hold(layer->second, tensor);
     } else {
       parameter.set_data(tensor.to(parameter.device()));
     }

@@ -44,7 +44,7 @@ TEST(PlanAhead, KnownModelsHaveTheParametersOfThePublishedOnes) {
   EXPECT_EQ(count("llava-hf/llava-1.5-7b-hf"), llava(6'738'415'616, 4096));
   EXPECT_EQ(count("checkpoints/llava-1.5-13b-hf/"), llava(13'015'864'320, 5120));
   // The numbers of parameters that the hub states for these checkpoints, or that transformers
-  // counts from the same sizes (Qwen2-VL, Qwen3.5, InternVL).
+  // counts from the same sizes (Qwen2-VL, Qwen3.5, InternVL, and the models with experts).
   const std::map<std::string, int64_t> published = {{"llava-v1.6-mistral-7b-hf", 7'566'747'648},
                                                     {"Qwen2.5-VL-3B-Instruct", 3'754'622'976},
                                                     {"Qwen2-VL-2B-Instruct", 2'208'985'600},
@@ -56,6 +56,11 @@ TEST(PlanAhead, KnownModelsHaveTheParametersOfThePublishedOnes) {
                                                     {"Qwen3-VL-2B-Instruct", 2'127'532'032},
                                                     {"Qwen3-VL-4B-Instruct", 4'437'815'808},
                                                     {"Qwen3-VL-8B-Instruct", 8'767'123'696},
+                                                    {"Qwen3-VL-30B-A3B-Instruct", 31'070'754'032},
+                                                    {"Qwen3-VL-235B-A22B-Instruct", 235'670'022'896},
+                                                    {"Qwen3.5-35B-A3B", 35'107'181'936},
+                                                    {"Qwen3.6-35B-A3B", 35'107'181'936},
+                                                    {"Qwen3.5-397B-A17B", 396'802'360'816},
                                                     {"Qwen3.5-0.8B", 852'985'920},
                                                     {"Qwen3.5-2B", 2'213'241'664},
                                                     {"Qwen3.5-4B", 4'539'265'536},
@@ -113,7 +118,7 @@ TEST(PlanAhead, TheRecipesFitTheirCards) {
       {"llava-full-llm", 138},   {"rows-200", 38},
       {"rows-200k", 78},         {"documents", 38},
       {"multi-image", 38},       {"dora", 78},
-      {"projector-pretrain", 78}};
+      {"projector-pretrain", 78}, {"qwen3-vl-30b-a3b-qlora", 23}};
   for (const auto& [name, gibibytes] : cards) {
     const Recipe recipe = read_recipe(LFT_SOURCE_DIR "/recipes/" + name + ".yaml");
     const PlanAhead plan = plan_ahead(recipe, 0);
