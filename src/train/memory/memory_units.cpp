@@ -16,6 +16,7 @@
 #include "models/ops/weight/fp8.h"
 #include "src/train/inputs/init_adapter.h"
 #include "src/train/inputs/model_shapes.h"
+#include "src/train/inputs/run_objective.h"
 #include "src/train/memory/memory_delta.h"
 #include "src/train/memory/memory_experts.h"
 #include "src/train/optim/rules.h"
@@ -462,6 +463,9 @@ bool add_decoder(const Counting& c, std::vector<MemoryUnit>& units, bool reached
     if (text.recurrent_at(first)) stack.delta = &text.delta;
     stack.gates = text.gated_attention && stack.delta == nullptr;
     if (tower.sparse) stack.experts = &text.experts;
+    // The load balancing loss is of all positions, also in the last layer.
+    if (text.sparse_at(text.layers - 1) && balance_weight(c.trains.recipe, text) != 0)
+      stack.kept = stack.tokens;
     return stack;
   };
   std::map<int64_t, Stack> stacks;  // by layer
