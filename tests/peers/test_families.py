@@ -891,8 +891,8 @@ def test_the_adapters_python_answers_as_lft_does(
         ("internvl-lora", "chat_gqa"),
         ("qwen-vl-lora", "qwen2_gqa"),
         ("qwen-vl-lora", "qwen25_gqa"),
-        ("qwen-vl-lora", "qwen3_tied"),
-        ("qwen-vl-lora", "qwen35_tied"),
+        ("qwen3-vl-lora", "qwen3_tied"),
+        ("qwen3_5-lora", "qwen35_tied"),
     ],
 )
 def test_the_recipe_trains_in_miniature(recipe, name, family_dir, images, family_rows, tmp_path):
@@ -911,7 +911,7 @@ def test_the_recipe_trains_in_miniature(recipe, name, family_dir, images, family
     }
     if recipe == "internvl-lora":
         sets["data.max_pixels"] = 6 * 56 * 56
-    if recipe != "qwen-vl-lora":
+    if not recipe.startswith("qwen"):
         sets |= {"data.eval_share": 0.25, "train.eval_every_steps": 1}
     arguments = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
     lft(

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <sstream>
+#include <tuple>
 
-#include "src/base/text.h"
+#include "models/registry/registry.h"
 #include "src/hf/known_models.h"
 #include "src/hf/model_dir.h"
 #include "src/recipe/shipped.h"
+#include "src/train/memory/model_table.h"
 #include "src/train/memory/plan_ahead.h"
 #include "support/expect_error.h"
 #include "support/llava.h"
@@ -28,8 +31,9 @@ double peak_of(const PlanAhead& plan, const std::string& changes) {
   return 0;
 }
 
-/// Llama 2 as published (6,738,415,616 and 13,015,864,320 parameters) with 64 more tokens in both
-/// tables, CLIP ViT-L/14 at 336 px (303,507,456) and the projector.
+/// The decoders as published (Llama 2 of 6,738,415,616 and 13,015,864,320 parameters, Llama 3 of
+/// 8,030,261,248, Yi of 34,388,917,248) with 64 more tokens in both tables, CLIP ViT-L/14 at 336 px
+/// (303,507,456) and the projector.
 TEST(PlanAhead, KnownModelsHaveTheParametersOfThePublishedOnes) {
   const auto count = [](const std::string& name) {
     int64_t sum = 0;
@@ -43,11 +47,12 @@ TEST(PlanAhead, KnownModelsHaveTheParametersOfThePublishedOnes) {
   };
   EXPECT_EQ(count("llava-hf/llava-1.5-7b-hf"), llava(6'738'415'616, 4096));
   EXPECT_EQ(count("checkpoints/llava-1.5-13b-hf/"), llava(13'015'864'320, 5120));
-  for (const auto& [name, llama, hidden] :
-       {std::tuple{"llava-v1.6-vicuna-7b-hf", 6'738'415'616, 4096},
-        {"llava-v1.6-vicuna-13b-hf", 13'015'864'320, 5120},
-        {"llama3-llava-next-8b-hf", 8'030'261'248, 4096},
-        {"llava-v1.6-34b-hf", 34'388'917'248, 7168}})  // and the vector between rows of patches
+  const std::vector<std::tuple<std::string, int64_t, int64_t>> next = {
+      {"llava-v1.6-vicuna-7b-hf", 6'738'415'616, 4096},
+      {"llava-v1.6-vicuna-13b-hf", 13'015'864'320, 5120},
+      {"llama3-llava-next-8b-hf", 8'030'261'248, 4096},
+      {"llava-v1.6-34b-hf", 34'388'917'248, 7168}};
+  for (const auto& [name, llama, hidden] : next)  // and the vector between rows of patches
     EXPECT_EQ(count(name), llava(llama, hidden) + hidden) << name;
   // The numbers of parameters that the hub states for these checkpoints, or that transformers
   // counts from the same sizes (Qwen2-VL, Qwen3.5, InternVL, LLaVA-OneVision, SmolVLM2, Idefics3);
@@ -176,8 +181,17 @@ double bytes_in(const std::string& text) {
   return number * (unit == "GB" ? 1e9 : unit == "MB" ? 1e6 : 0);
 }
 
-/// The comment of each recipe states the figure of the command, on a CPU to 5%, since it depends on
-/// the processor.
+/// "4 rows of 2048 tokens, images of 640 x 480": the passes of a recipe as its comment states them.
+std::string passes_of(const Recipe& recipe, const PlanAhead& plan) {
+  const int64_t packed = recipe.train.max_tokens_per_step;
+  const std::string rows = packed > 0 ? "packs of " + std::to_string(packed) + " tokens"
+                                      : std::to_string(recipe.train.batch_size) + " " +
+                                            plan.rows.substr(0, plan.rows.find(','));
+  return rows + ", images of 640 x 480";
+}
+
+/// The comment of each recipe states the figure of the command and for which passes it is, on a CPU
+/// to 5%, since it depends on the processor.
 TEST(PlanAhead, EachRecipeStatesItsMemory) {
   for (const std::string& name : shipped_names()) {
     const std::string file = LFT_SOURCE_DIR "/recipes/" + name + ".yaml", text = test::slurp(file),
@@ -186,44 +200,41 @@ TEST(PlanAhead, EachRecipeStatesItsMemory) {
     if (name == "quickstart-base")  // its script makes the folder
       recipe.model.path = LFT_SOURCE_DIR "/recipes/quickstart/model";
     const PlanAhead plan = plan_ahead(recipe, 0);
-    const std::string line = text.substr(text.find(mark) + mark.size(), 60);
     ASSERT_NE(text.find(mark), std::string::npos) << name;
+    const size_t begin = text.find(mark) + mark.size();
+    const std::string line = text.substr(begin, text.find('\n', begin) - begin),
+                      passes = " (" + passes_of(recipe, plan) + ")";
     if (name.starts_with("quickstart") || name == "smolvlm-cpu") {
       EXPECT_NEAR(bytes_in(line), plan.cpu.front().peak, 0.05 * plan.cpu.front().peak)
           << name << ": " << format_bytes(plan.cpu.front().peak);
+      EXPECT_TRUE(line.ends_with(" on a CPU" + passes)) << name << ": " << line << passes;
     } else {
-      EXPECT_EQ(line.substr(0, line.find(" on a GPU")), format_bytes(plan.settings[0].peak))
-          << name;
+      EXPECT_EQ(line, format_bytes(plan.settings[0].peak) + " on a GPU" + passes) << name;
+      EXPECT_EQ(peak_ahead(recipe), plan.settings[0].peak) << name;
     }
   }
 }
 
-/// "| `Qwen/Qwen2.5-VL-3B-Instruct` | 3.8B | `qwen-vl-lora` | 14.9 GB | 8.1 GB |"
-TEST(PlanAhead, TheTableOfTheReadmeIsTheCommands) {
-  const std::vector<std::string> known = hf::known_models();
-  std::istringstream page(test::slurp(LFT_SOURCE_DIR "/README.md"));
-  size_t rows = 0;
-  for (std::string line; std::getline(page, line);) {
-    std::vector<std::string> cells;
-    std::istringstream parts(line);
-    for (std::string cell; std::getline(parts, cell, '|');) {
-      std::erase_if(cell, [](char c) { return c == '`'; });
-      cells.emplace_back(trimmed(cell));
-    }
-    if (cells.size() < 6 || std::ranges::find(known, cells[1]) == known.end()) continue;
-    ++rows;
-    Recipe recipe = read_recipe(LFT_SOURCE_DIR "/recipes/" + cells[3] + ".yaml");
-    recipe.model.path = cells[1];
-    EXPECT_EQ(format_bytes(plan_ahead(recipe, 0).settings[0].peak), cells[4]) << line;
-    recipe.model.base_dtype = BaseDtype::kNf4;
-    EXPECT_EQ(format_bytes(plan_ahead(recipe, 0).settings[0].peak), cells[5]) << line;
-    const family::ModelConfig config = hf::ModelDir::shapes_of(cells[1]).config;
-    double parameters = 0;
-    for (const family::TensorSpec& spec : test::tensors_of(config))
-      parameters += static_cast<double>(c10::multiply_integers(spec.shape));
-    EXPECT_EQ(format_number(parameters / 1e9, "%.1fB"), cells[2]) << line;
+TEST(ModelTable, IsThatOfTheReadme) {
+  const std::string table = model_table(), page = test::slurp(LFT_SOURCE_DIR "/README.md");
+  const size_t begin = page.find(table.substr(0, table.find('\n')));
+  ASSERT_NE(begin, std::string::npos);
+  EXPECT_EQ(page.substr(begin, page.find("\n\n", begin) + 1 - begin), table)
+      << "put the output of lft recipe models into README.md";
+}
+
+/// Every model_type that lft reads has known checkpoints, and each of them has a recipe.
+TEST(ModelTable, HasEveryFamilyAndARecipeForIt) {
+  std::set<std::string> types;
+  const std::vector<std::string> recipes = shipped_names();
+  for (const std::string& name : hf::known_models()) {
+    EXPECT_TRUE(std::ranges::count(recipes, family_recipe(name))) << name;
+    types.insert(hf::ModelDir::shapes_of(name).config.model_type);
   }
-  EXPECT_GE(rows, 15u);
+  const std::vector<std::string> read = registry::model_types();
+  EXPECT_EQ(types, std::set<std::string>(read.begin(), read.end()));
+  EXPECT_EQ(family_recipe("somewhere/gemma-3-4b-it/"), "gemma3-lora");
+  EXPECT_EQ(family_recipe("gemma-3-4b"), "");
 }
 
 TEST(PlanAhead, ConfigAloneIsEnoughAndEverySettingReadsBack) {
