@@ -885,7 +885,9 @@ def test_the_adapters_python_answers_as_lft_does(
     "recipe, name",
     [
         ("smolvlm-lora", "smol_tied"),
+        ("idefics3-lora", "idefics3_shards"),
         ("onevision-lora", "onevision"),
+        ("llava-next-lora", "next_mistral"),
         ("gemma3-lora", "gemma_gqa"),
         ("internvl-lora", "intern_gqa"),
         ("internvl-lora", "chat_gqa"),
