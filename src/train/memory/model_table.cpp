@@ -1,5 +1,6 @@
 #include "src/train/memory/model_table.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -45,12 +46,17 @@ std::string in_billions(double number) { return format_number(number / 1e9, "%.1
 
 /// The cells of a row, whose numbers are in the order of the sizes.
 struct Row {
-  std::vector<std::string> names, parameters, dense, nf4;
+  std::vector<std::string> types, names, parameters, dense, nf4;
 
   void add(const hf::KnownSeries& series, const std::string& recipe_name) {
     const auto [head, tail] = parts_of(series.names.front());
     std::vector<std::string> tails;
-    for (const std::string& form : series.names) tails.push_back(parts_of(form).second);
+    for (const std::string& form : series.names) {
+      tails.push_back(parts_of(form).second);
+      const hf::ModelDir dir = hf::ModelDir::shapes_of(head + series.sizes[0] + tails.back());
+      const std::string type = "`" + dir.config.model_type + "`";
+      if (!std::ranges::count(types, type)) types.push_back(type);
+    }
     names.push_back("`" + head + in_braces(series.sizes) + in_braces(tails) + "`");
     for (const std::string& size : series.sizes) {
       recipe::Recipe recipe = recipe::read_recipe(recipe_name);
@@ -82,8 +88,8 @@ std::string model_table() {
     for (const hf::KnownSeries& series : known)
       if (series.family == family) row.add(series, recipe);
     text += "| " +
-            join({family, join(row.names), join(row.parameters), "`" + std::string(recipe) + "`",
-                  join(row.dense), join(row.nf4)},
+            join({family + (" (" + join(row.types) + ")"), join(row.names), join(row.parameters),
+                  "`" + std::string(recipe) + "`", join(row.dense), join(row.nf4)},
                  " | ") +
             " |\n";
   }

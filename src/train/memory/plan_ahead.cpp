@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "kernels/common/error.h"
 #include "models/family/input_settings.h"
@@ -191,7 +192,7 @@ struct Ahead {
 };
 
 Ahead look_ahead(const recipe::Recipe& recipe, int64_t tokens) {
-  const hf::ModelDir dir = hf::ModelDir::shapes_of(recipe.model.path);
+  hf::ModelDir dir = hf::ModelDir::shapes_of(recipe.model.path);
   const family::ImagePlan photo = image_plan(recipe, dir.config);
   const int64_t image = photo.positions(), most = dir.config.text.max_positions;
   const bool from_recipe = tokens == 0;
@@ -208,7 +209,7 @@ Ahead look_ahead(const recipe::Recipe& recipe, int64_t tokens) {
                              " or more, for training as well"
                        : "give --tokens in that range");
   }
-  return {dir, photo, tokens};
+  return {std::move(dir), photo, tokens};
 }
 
 double gpu_peak(const recipe::Recipe& recipe, const Ahead& ahead) {
