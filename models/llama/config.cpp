@@ -72,7 +72,6 @@ const TextType& text_type(const std::string& name) {
   qwen3_vl_moe.heads = 16;
   qwen3_vl_moe.kv_heads = 16;
   qwen3_vl_moe.head_dim = 0;
-  qwen3_vl_moe.tie_embeddings = true;
   qwen3_vl_moe.experts = {.count = 60, .per_token = 4, .intermediate = 1408};
   LlamaConfig qwen3_5_moe = qwen3_5;
   qwen3_5_moe.hidden = 2048;

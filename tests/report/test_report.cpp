@@ -428,8 +428,8 @@ TEST(Report, RunsWithExpertsHaveTheirFiguresAsCurves) {
   const test::Scratch scratch;
   ReportInput input;
   const auto shown = [&](const std::string& more) {
-    input.metrics_text = R"({"step":1,"loss":2)" + more + "}\n" + R"({"step":2,"loss":1)" + more +
-                         "}\n";
+    input.metrics_text =
+        R"({"step":1,"loss":2)" + more + "}\n" + R"({"step":2,"loss":1)" + more + "}\n";
     write_report(scratch.path("r.html"), input);
     return data_of(read_file(scratch.path("r.html")))["series"];
   };
