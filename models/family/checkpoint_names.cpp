@@ -1,6 +1,7 @@
 #include "models/family/checkpoint_names.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "models/family/names.h"
 
@@ -28,19 +29,28 @@ std::string renamed(const std::vector<NameRule>& rules, const std::string& name,
 
 }  // namespace
 
-std::vector<int64_t> TensorSpec::stored_shape(bool transposed) const {
-  if (experts == 0) return shape;
-  const int64_t out = shape[0] / experts, in = shape[1];
-  return transposed ? std::vector<int64_t>{experts, in, out}
-                    : std::vector<int64_t>{experts, out, in};
-}
-
 bool CheckpointNames::is_experts(std::string_view module) const {
   return std::ranges::any_of(experts, [&](const auto& end) { return module.ends_with(end); });
 }
 
 bool CheckpointNames::is_expert_weight(std::string_view name) const {
   return name.ends_with(kWeightEnd) && is_experts(name.substr(0, name.size() - kWeightEnd.size()));
+}
+
+std::optional<ExpertPiece> CheckpointNames::expert_piece(const std::string& name) const {
+  constexpr std::string_view kExperts = ".mlp.experts.";
+  const size_t begin = name.find(kExperts), digits = begin + kExperts.size();
+  if (!experts_apart || begin == std::string::npos) return std::nullopt;
+  const size_t dot = name.find('.', digits);
+  int64_t expert = 0;
+  const char* const end = name.data() + std::min(dot, name.size());
+  if (const auto [at, error] = std::from_chars(name.data() + digits, end, expert);
+      error != std::errc() || at != end || dot == std::string::npos || expert < 0)
+    return std::nullopt;
+  const std::string layer = name.substr(dot + 1), of_experts = name.substr(0, digits);
+  if (layer == "down_proj.weight") return ExpertPiece{of_experts + "down_proj.weight", expert};
+  if (layer != "gate_proj.weight" && layer != "up_proj.weight") return std::nullopt;
+  return ExpertPiece{of_experts + "gate_up_proj.weight", expert, layer == "up_proj.weight"};
 }
 
 std::string CheckpointNames::canonical_name(const std::string& stored,
@@ -71,6 +81,7 @@ std::string CheckpointNames::whole_name(const std::string& name) const {
 }
 
 std::string CheckpointNames::from_peft_name(const std::string& peft) const {
+  if (experts.empty() && peft.find(".mlp.experts") != std::string::npos) return "";
   return renamed(canonical, peft, "");
 }
 

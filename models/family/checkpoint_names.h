@@ -2,6 +2,7 @@
 // PEFT's adapters, as tables of prefixes. Names in lft are canonical (names.h).
 #pragma once
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,14 @@ struct NameRule {
   bool exact = false;    // the rule applies to `from` only
 };
 
+/// A canonical name that is a part of the weight of experts in some checkpoints,
+/// "...mlp.experts.3.up_proj.weight", and its place there.
+struct ExpertPiece {
+  std::string weight;  // canonical name of the weight of all experts
+  int64_t expert = 0;
+  bool second = false;  // up, below gate
+};
+
 /// In each table the first rule that matches is used.
 struct CheckpointNames {
   std::vector<NameRule> canonical;   // from every spelling that is read; other names are unknown
@@ -28,11 +37,14 @@ struct CheckpointNames {
   std::vector<std::string> experts;  // endings of the names of modules of experts, whose weight is
                                      // stored under the name of the module
   bool experts_transposed = false;   // may be stored as [experts, in, out]
+  bool experts_apart = false;        // may be stored as gate_proj, up_proj and down_proj of each
 
   /// Whether this is the canonical name of a module of experts.
   bool is_experts(std::string_view module) const;
   /// Whether this is the canonical name of the weight of one.
   bool is_expert_weight(std::string_view name) const;
+  /// The part of a weight of experts that this canonical name is, if any.
+  std::optional<ExpertPiece> expert_piece(const std::string& name) const;
   /// The canonical name of a tensor of a checkpoint; "" for one to ignore (also the LM head if it
   /// is tied); the name itself if it is not the model's.
   std::string canonical_name(const std::string& stored, const ModelConfig& config) const;

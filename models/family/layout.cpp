@@ -12,10 +12,11 @@ std::vector<Tower> read_decoder(const llama::LlamaConfig& text,
   std::vector<Tower> towers;
   for (const bool sparse : {false, true}) {
     for (const bool recurrent : {false, true}) {
-      TowerFacts facts{.label = recurrent ? "DeltaNet part of the decoder" : "attention part of the decoder",
-                       .layers = "language_model.model.layers.",
-                       .head_dim = recurrent ? text.delta.value_dim : text.head_dim,
-                       .sparse = sparse};
+      TowerFacts facts{
+          .label = recurrent ? "DeltaNet part of the decoder" : "attention part of the decoder",
+          .layers = "language_model.model.layers.",
+          .head_dim = recurrent ? text.delta.value_dim : text.head_dim,
+          .sparse = sparse};
       for (int64_t layer = 0; layer < text.layers; ++layer) {
         if (text.recurrent_at(layer) == recurrent && text.sparse_at(layer) == sparse)
           facts.numbers.push_back(layer);

@@ -2,6 +2,13 @@
 
 namespace lft::family {
 
+std::vector<int64_t> TensorSpec::stored_shape(bool transposed) const {
+  if (experts == 0) return shape;
+  const int64_t out = shape[0] / experts, in = shape[1];
+  return transposed ? std::vector<int64_t>{experts, in, out}
+                    : std::vector<int64_t>{experts, out, in};
+}
+
 bool strip(std::string_view name, std::string_view head, std::string_view* rest) {
   if (!name.starts_with(head)) return false;
   if (name.size() == head.size()) {

@@ -79,8 +79,9 @@ struct LlamaConfig {
 
 /// `types`: the values of model_type that the caller supports, from llama, mistral, qwen2,
 /// qwen3, qwen2_vl_text, qwen2_vl (the same, flat in an old file), qwen2_5_vl_text, qwen2_5_vl,
-/// qwen3_vl_text, qwen3_vl_moe_text, qwen3_5_text, qwen3_5_moe_text and gemma3_text; the first is the default. Throws kInput naming the
-/// field for anything out of range, another model_type, or an unsupported activation or rope type.
+/// qwen3_vl_text, qwen3_vl_moe_text, qwen3_5_text, qwen3_5_moe_text and gemma3_text; the first is
+/// the default. Throws kInput naming the field for anything out of range, another model_type, or an
+/// unsupported activation or rope type.
 LlamaConfig parse_llama_config(const ConfigFields& fields,
                                const std::vector<std::string>& types = {"llama"});
 

@@ -10,6 +10,7 @@
 #include "models/base/dims.h"
 #include "models/layers/linear_group.h"
 #include "models/layers/recompute.h"
+#include "models/layers/routing.h"
 #include "models/llama/attention_mask.h"
 #include "models/ops/attention/attention.h"
 #include "models/ops/attention/cache_attention.h"
@@ -253,7 +254,7 @@ at::Tensor LlamaLayerImpl::forward(const at::Tensor& x_btd, const LlamaPass& pas
   const ops::Normed second =
       branches ? call("pre_feedforward_layernorm", pre_feedforward_layernorm, stream, mixed)
                : call("post_attention_layernorm", post_attention_layernorm, stream, mixed);
-  at::Tensor added = mlp ? call("mlp", mlp, second) : call("mlp", sparse_mlp, second);
+  at::Tensor added = mlp ? call("mlp", mlp, second) : call("mlp", sparse_mlp, second, pass.routing);
   expect_dims_like(added, "the output of mlp", stream, d);
   if (branches) added = call("post_feedforward_layernorm", post_feedforward_layernorm, added);
   return second.sum + added;
@@ -289,18 +290,22 @@ at::Tensor LlamaModelImpl::forward(const DecoderInput& input, const at::Tensor& 
     for (auto* layers : {&cache->keys, &cache->values, &cache->states, &cache->inputs})
       layers->resize(static_cast<size_t>(config_.layers));
   }
+  const layers::RoutingPtr& routing = layers::routing();
+  if (routing) routing->begin(input.lengths, embeds_btd.size(1), embeds_btd.device());
+  // The load balancing loss is of all positions, also in the last layer.
+  const bool all = routing && routing->balances() && config_.sparse_at(config_.layers - 1);
   at::Tensor x = embeds_btd;
   for (int64_t i = 0; i < layers->size(); ++i) {
     const LlamaLayer& layer = (*layers)[i];
     const LlamaPass& seen = config_.slides_at(static_cast<size_t>(i)) ? local : pass;
-    const at::Tensor rows = i + 1 == layers->size() ? rows_k : at::Tensor();
+    const at::Tensor rows = i + 1 == layers->size() && !all ? rows_k : at::Tensor();
     const auto run = [layer, seen, i, rows](const at::Tensor& input) {
       return call_indexed("layers", i, layer, input, seen, i, rows);
     };
     x = layers::recomputes(i) ? layers::recompute(*layer, x, run) : run(x);
     x = add_deep(x, input, i, rows);
   }
-  return call("norm", norm, x);
+  return call("norm", norm, all ? keep_rows(x, rows_k) : x);
 }
 
 LlamaForCausalLmImpl::LlamaForCausalLmImpl(const LlamaConfig& config, at::TensorOptions options,
@@ -489,6 +494,7 @@ LlamaPass LlamaModelImpl::make_pass(const DecoderInput& input, KvCache* cache, b
   pass.cache = cache;
   pass.packed = input.packed;
   pass.recurrent = recurrent_pass(input, cache, continues);
+  pass.routing = layers::routing();
   pass.rotation = rotation_of(input, continues ? cache : nullptr, local);
   if (config_.query_scalar > 0 && config_.query_scalar != static_cast<double>(config_.head_dim)) {
     const double factor = std::sqrt(static_cast<double>(config_.head_dim) / config_.query_scalar);

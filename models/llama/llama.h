@@ -60,6 +60,7 @@ struct LlamaPass {
   at::Tensor mask;                          // attention_mask(); undefined: causal
   std::vector<at::Tensor> packed_masks;     // one per sequence; empty: all causal
   RecurrentPass recurrent;                  // of the layers without attention
+  layers::RoutingPtr routing;               // of the layers with experts; null: not recorded
 };
 
 class LlamaAttentionImpl : public torch::nn::Module {
@@ -105,7 +106,7 @@ class LlamaModelImpl : public torch::nn::Module {
   LlamaModelImpl(const LlamaConfig& config, at::TensorOptions options,
                  at::TensorOptions linear_options);
   /// Normalised final states: [b, t, d], or [k, d] of `rows`; then the last layer runs its output
-  /// projection and MLP on those only.
+  /// projection and MLP on those only, unless the pass has a load balancing loss (routing.h).
   at::Tensor forward(const DecoderInput& input, const at::Tensor& rows_k, KvCache* cache);
   /// Computes the angles of positions below `count` in advance, so that no later pass up to this
   /// length computes them.

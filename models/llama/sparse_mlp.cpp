@@ -10,14 +10,14 @@ namespace lft::llama {
 
 RouterImpl::RouterImpl(const LlamaConfig& config, at::TensorOptions options)
     : per_token_(config.experts.per_token) {
-  weight =
-      register_parameter("weight", at::empty({config.experts.count, config.hidden}, options),
-                         /*requires_grad=*/false);
+  weight = register_parameter("weight", at::empty({config.experts.count, config.hidden}, options),
+                              /*requires_grad=*/false);
 }
 
-Choice RouterImpl::forward(const at::Tensor& x_td) {
+Choice RouterImpl::forward(const at::Tensor& x_td, const layers::RoutingPtr& routing) {
   const at::Tensor logits = ops::linear(x_td, weight, at::Tensor());
-  const auto [values, experts] = at::softmax(logits, -1, at::kFloat).topk(per_token_, -1);
+  const auto [values, experts] =
+      layers::balanced(at::softmax(logits, -1, at::kFloat), routing).topk(per_token_, -1);
   return {experts, (values / values.sum(-1, /*keepdim=*/true)).to(logits.scalar_type())};
 }
 
@@ -30,9 +30,10 @@ ExpertsImpl::ExpertsImpl(const LlamaConfig& config, at::TensorOptions linear_opt
       "down_proj", layers::ExpertLinear(of.count, of.intermediate, config.hidden, linear_options));
 }
 
-at::Tensor ExpertsImpl::forward(const at::Tensor& x_td, const Choice& choice) {
-  const ops::ExpertRowsPtr rows =
-      ops::sort_by_expert(choice.experts_tk, gate_up_proj->experts);
+at::Tensor ExpertsImpl::forward(const at::Tensor& x_td, const Choice& choice,
+                                const layers::RoutingPtr& routing) {
+  const ops::ExpertRowsPtr rows = ops::sort_by_expert(choice.experts_tk, gate_up_proj->experts);
+  if (routing) routing->count(*rows, choice.experts_tk);
   const at::Tensor gate_up = call("gate_up_proj", gate_up_proj, x_td, rows);
   return call("down_proj", down_proj, gate_up, choice.shares_tk, rows, ops::Gate::kSilu);
 }
@@ -48,10 +49,10 @@ SparseMlpImpl::SparseMlpImpl(const LlamaConfig& config, at::TensorOptions option
       "shared_expert_gate", layers::Linear(config.hidden, 1, /*has_bias=*/false, options));
 }
 
-at::Tensor SparseMlpImpl::forward(const ops::Normed& input) {
+at::Tensor SparseMlpImpl::forward(const ops::Normed& input, const layers::RoutingPtr& routing) {
   const at::Tensor x_td = input.y.flatten(0, -2);
-  const Choice choice = call("gate", gate, x_td);
-  at::Tensor y = call("experts", experts, x_td, choice);
+  const Choice choice = call("gate", gate, x_td, routing);
+  at::Tensor y = call("experts", experts, x_td, choice, routing);
   expect_dims(y, "the output of experts", {{"t", x_td.size(0)}, {"d", x_td.size(1)}});
   y = y.view_as(input.y);
   if (!shared_expert) return y;

@@ -8,6 +8,7 @@
 
 #include "models/layers/expert_linear.h"
 #include "models/layers/linear.h"
+#include "models/layers/routing.h"
 #include "models/llama/config.h"
 #include "models/llama/mlp.h"
 #include "models/ops/elementwise/rms_norm.h"
@@ -25,7 +26,8 @@ struct Choice {
 class RouterImpl : public torch::nn::Module {
  public:
   RouterImpl(const LlamaConfig& config, at::TensorOptions options);
-  Choice forward(const at::Tensor& x_td);
+  /// `routing`: records the pass; may be null, here and below.
+  Choice forward(const at::Tensor& x_td, const layers::RoutingPtr& routing = {});
   at::Tensor weight;  // [e, d]
 
  private:
@@ -36,7 +38,8 @@ TORCH_MODULE(Router);
 class ExpertsImpl : public torch::nn::Module {
  public:
   ExpertsImpl(const LlamaConfig& config, at::TensorOptions linear_options);
-  at::Tensor forward(const at::Tensor& x_td, const Choice& choice);
+  at::Tensor forward(const at::Tensor& x_td, const Choice& choice,
+                     const layers::RoutingPtr& routing = {});
   layers::ExpertLinear gate_up_proj{nullptr}, down_proj{nullptr};
 };
 TORCH_MODULE(Experts);
@@ -45,10 +48,10 @@ class SparseMlpImpl : public torch::nn::Module {
  public:
   SparseMlpImpl(const LlamaConfig& config, at::TensorOptions options,
                 at::TensorOptions linear_options);
-  at::Tensor forward(const ops::Normed& x);
+  at::Tensor forward(const ops::Normed& x, const layers::RoutingPtr& routing = {});
   Router gate{nullptr};
   Experts experts{nullptr};
-  LlamaMlp shared_expert{nullptr};            // null if the config has none
+  LlamaMlp shared_expert{nullptr};             // null if the config has none
   layers::Linear shared_expert_gate{nullptr};  // the same
 };
 TORCH_MODULE(SparseMlp);

@@ -76,7 +76,7 @@ std::vector<std::string> closest(const std::vector<LinearSite>& sites, const std
   std::set<std::string> names;
   for (const LinearSite& site : sites) {
     if (scope.empty() || site.scope == scope)
-      names.insert(whole                      ? site.name
+      names.insert(whole                     ? site.name
                    : site.layer->experts > 0 ? "experts." + last_part(site.name)
                                              : last_part(site.name));
   }

@@ -39,8 +39,8 @@ class LoraAdapter : public layers::LinearAdapter {
 
 Variant lora_variant();
 Variant rslora_variant();
-/// W + scale B A, float32 [out, in]; with several A's of B's rank, one below the other, that of each
-/// expert.
+/// W + scale B A, float32 [out, in]; with several A's of B's rank, one below the other, that of
+/// each expert.
 at::Tensor lora_merged_oi(const at::Tensor& weight_oi, const at::Tensor& a_ri,
                           const at::Tensor& b_or, double scale);
 

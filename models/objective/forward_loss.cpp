@@ -12,6 +12,7 @@ at::Tensor forward_logprobs(const ForwardContext& context, family::Model& model,
   std::optional<ops::DropoutGuard> dropout;
   if (context.dropout) dropout.emplace(*context.dropout);
   const layers::RecomputeGuard recompute(context.recompute, context.offload_activations);
+  const layers::RoutingGuard routing(context.routing);
   return model->supervised_logprobs(batch);
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "models/family/model.h"
+#include "models/layers/routing.h"
 #include "models/objective/objective.h"
 #include "models/ops/core/precision.h"
 
@@ -21,6 +22,7 @@ struct ForwardContext {
   double kl = 0;                     // Objective::uses_kl(): of the global batch
   at::Tensor* logprobs = nullptr;    // receives the supervised tokens' log-probabilities, detached
   at::Tensor* figures = nullptr;     // receives Objective::figures() of the batch
+  layers::RoutingPtr routing = {};   // records the routers of experts; null: not recorded
   const Objective* objective = &supervised_nll();
 };
 

@@ -1,5 +1,6 @@
 // The config.json of a Qwen2-VL, a Qwen2.5-VL, a Qwen3-VL or a Qwen3.5, the last two also as
-// mixtures of experts, without the decoder's fields, in old and new spellings, with the defaults of transformers. Plain data.
+// mixtures of experts, without the decoder's fields, in old and new spellings, with the defaults of
+// transformers. Plain data.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>

@@ -40,6 +40,7 @@ family::CheckpointNames checkpoint_names(Kind kind) {
   if (generation == Generation::k3_5) names.ignored_parts = {"mtp"};  // predicts several tokens
   if (kind.experts) names.experts = {".mlp.experts.gate_up_proj", ".mlp.experts.down_proj"};
   names.experts_transposed = generation == Generation::k3;
+  names.experts_apart = kind.experts && generation == Generation::k3_5;
   // PEFT's module "visual" contains the mergers, so the parts of the tower are listed one by one.
   // PEFT ignores those that a model does not have.
   names.scopes = {{"llm", {"language_model", "lm_head"}},

@@ -39,13 +39,6 @@ const std::vector<Line>& lines() {
   return all;
 }
 
-/// Whether a family can have the module: experts only if some of its models have them.
-bool is_module(const family::CheckpointNames& names, const std::string& peft) {
-  const std::string module = names.from_peft_name(peft);
-  const bool of_experts = module.find(".mlp.experts") != std::string::npos;
-  return !module.empty() && (!of_experts || !names.experts.empty());
-}
-
 }  // namespace
 
 std::vector<std::string> model_types() {
@@ -73,8 +66,9 @@ const family::Family& family_of_peft_names(const std::vector<std::string>& names
   const family::Family* best = nullptr;
   int64_t most = -1;
   for (const Line& line : lines()) {
-    const int64_t known = std::ranges::count_if(
-        names, [&](const std::string& name) { return is_module(line.family.names, name); });
+    const int64_t known = std::ranges::count_if(names, [&](const std::string& name) {
+      return !line.family.names.from_peft_name(name).empty();
+    });
     if (known <= most) continue;
     best = &line.family;
     most = known;

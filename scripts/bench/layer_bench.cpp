@@ -90,8 +90,7 @@ void experts(int64_t tokens, const llama::LlamaConfig& config, int64_t rank, at:
                    upstream = at::randn({1, tokens, config.hidden}).to(dtype);
   at::Tensor y;
   measure(
-      passes, [&] { y = mlp->forward(ops::Normed(x)); },
-      [&] { y.backward(upstream); });
+      passes, [&] { y = mlp->forward(ops::Normed(x)); }, [&] { y.backward(upstream); });
 }
 
 }  // namespace

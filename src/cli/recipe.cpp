@@ -1,4 +1,5 @@
-// lft recipe: lists, shows and copies the bundled recipes, and prints the reference of all fields.
+// lft recipe: lists, shows and copies the bundled recipes, and prints the reference of all fields
+// and the table of the published models.
 #include "src/recipe/recipe.h"
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "src/io/files.h"
 #include "src/recipe/field_help.h"
 #include "src/recipe/shipped.h"
+#include "src/train/memory/model_table.h"
 
 namespace lft::cli {
 namespace {
@@ -86,6 +88,11 @@ void add_recipe(Command& app) {
   cp.option("NAME", *name, "as lft recipe ls prints it").required();
   cp.option("PATH", *path, "file or directory to copy to").required();
   cp.run([name, path] { copy_recipe(*name, *path); });
+  recipe
+      .subcommand("models",
+                  "list the published models that are known by name, as a Markdown table: "
+                  "parameters, recipe, memory on a GPU")
+      .run([] { std::cout << train::model_table(); });
   Command fields = recipe.subcommand("fields", "list the fields: type, default, range, meaning");
   const auto field = std::make_shared<std::string>();
   fields.option("FIELD", *field,

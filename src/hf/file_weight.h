@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "models/ops/weight/weight.h"
+#include "src/hf/expert_slices.h"
 #include "src/hf/model_dir.h"
 
 namespace lft::hf {
@@ -26,7 +27,7 @@ class FileWeight : public ops::CodedWeight {
   /// dtype and to the device of the options. Throws kInput at its use if it is not finite.
   FileWeight(std::shared_ptr<const ModelDir> dir, const std::string& name,
              const std::vector<int64_t>& shape_oi, at::TensorOptions options,
-             std::shared_ptr<ReadBuffers> buffers, int64_t expert = -1);
+             std::shared_ptr<ReadBuffers> buffers, int64_t expert = -1, int64_t experts = 0);
 
   ops::BaseStorage kind() const override { return ops::BaseStorage::kDense; }
   std::vector<std::pair<std::string, at::Tensor>> parts() const override { return {}; }
@@ -38,12 +39,9 @@ class FileWeight : public ops::CodedWeight {
   at::Tensor product(const at::Tensor& x_ti, const at::Tensor& bias_o) const override;
 
  private:
-  const io::SafetensorsFile& file() const;
-
   const std::shared_ptr<const ModelDir> dir_;
   const std::string name_;
-  io::TensorInfo info_;  // [out, in], or [in, out] if it is stored transposed
-  bool transposed_ = false;
+  ExpertParts stored_;  // one part if it is not that of an expert
   const at::TensorOptions options_;
   const std::shared_ptr<ReadBuffers> buffers_;
 };

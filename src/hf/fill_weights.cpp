@@ -38,18 +38,26 @@ std::vector<WeightPiece> cut(const std::vector<WeightJob>& jobs, int64_t piece_b
   return pieces;
 }
 
-/// Finds and reports the error in a tensor that is known to contain an invalid weight.
-[[noreturn]] void refuse_weight(const WeightJob& job) {
-  const at::Tensor stored = read_tensor(*job.file, *job.info);
-  refuse_non_finite(stored, job.name, job.file->path());
+/// The flat index of the first weight that does not fit the target; -1 without one.
+int64_t first_beyond(const WeightJob& job, const at::Tensor& stored) {
   const bool narrows = job.target.scalar_type() == at::kHalf;
-  const int64_t index = narrows ? first_non_finite(stored.to(at::kHalf)) : -1;
+  return narrows ? first_non_finite(stored.to(at::kHalf)) : -1;
+}
+
+/// Finds and reports the error in a tensor that is known to contain an invalid weight: in the whole
+/// tensor if the job reads a part of it.
+[[noreturn]] void refuse_weight(const WeightJob& job) {
+  const at::Tensor stored = read_tensor(*job.file, job.file->info(job.info->name));
+  refuse_non_finite(stored, job.name, job.file->path());
+  const int64_t index = first_beyond(job, stored);
   if (index < 0) {
     refuse(ErrorKind::kInput, "a weight file changed while it was read",
            job.file->path() + ": " + job.name, "finite weights, after others",
            "the same bytes at every read", "run again when no other process writes to the file");
   }
-  refuse_beyond_half(job.file->path() + ": " + job.name, job.info->dtype, index);
+  refuse(ErrorKind::kInput, "a weight does not fit fp16", job.file->path() + ": " + job.name,
+         std::string(io::dtype_name(job.info->dtype)) + " at flat index " + std::to_string(index),
+         "at most 65504", "set model.base_dtype to bf16 or fp32");
 }
 
 /// The error of the first faulty job is reported, so that messages do not depend on timing.
@@ -76,7 +84,7 @@ class FirstFault {
 
 uint64_t hand_over(const WeightJob& job) {
   const at::Tensor stored = read_tensor(*job.file, *job.info);
-  refuse_non_finite(stored, job.name, job.file->path());
+  if (first_non_finite(stored) >= 0 || first_beyond(job, stored) >= 0) refuse_weight(job);
   job.take(stored);
   return placed_digest(stored.const_data_ptr(), stored.nbytes(), 0);
 }
@@ -88,12 +96,6 @@ uint64_t bytes_of(const std::vector<WeightJob>& jobs) {
 }
 
 }  // namespace
-
-void refuse_beyond_half(const std::string& where, io::DType stored, int64_t index) {
-  refuse(ErrorKind::kInput, "a weight does not fit fp16", where,
-         std::string(io::dtype_name(stored)) + " at flat index " + std::to_string(index),
-         "at most 65504", "set model.base_dtype to bf16 or fp32");
-}
 
 /// One thread per core, up to eight: each reads cached data at a core's speed, and two already
 /// saturate a disk (more threads or kernel read advice gained nothing).

@@ -13,9 +13,9 @@ namespace lft::hf {
 
 struct WeightJob {
   const io::SafetensorsFile* file = nullptr;
-  const io::TensorInfo* info = nullptr;
-  std::string name;   // for messages
-  at::Tensor target;  // contiguous, of info's shape; F32, BF16 or F16
+  const io::TensorInfo* info = nullptr;  // of a tensor of the file, or of a part of one
+  std::string name;                      // for messages
+  at::Tensor target;                     // contiguous, of info's shape; F32, BF16 or F16
   int64_t begin = 0;  // the tensor's first element in `target`, which may be a part of
                       // it. A multiple of 8
   std::function<void(const at::Tensor& stored)> take =
@@ -30,14 +30,11 @@ struct FillOptions {
 };
 
 /// All targets are on one device. Converts as Tensor::to does. Allocates a few MiB per thread.
-/// Throws kInput naming tensor and flat index for a non-finite weight, or one beyond the range of
-/// F16 for an F16 target; of several faulty jobs the first in `jobs` is named. Returns
-/// placed_digest() of the stored bytes of each job.
+/// Throws kInput naming tensor and flat index, that in the whole tensor, for a non-finite weight,
+/// or one beyond the range of F16 for an F16 target; of several faulty jobs the first in `jobs` is
+/// named. Returns placed_digest() of the stored bytes of each job.
 std::vector<uint64_t> fill_weights(const std::vector<WeightJob>& jobs,
                                    const FillOptions& options = {});
-
-/// kInput for a weight at this flat index of its tensor that is beyond the range of F16.
-[[noreturn]] void refuse_beyond_half(const std::string& where, io::DType stored, int64_t index);
 
 /// The number of threads for reading this many bytes.
 unsigned fill_threads(uint64_t bytes);

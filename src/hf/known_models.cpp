@@ -1,6 +1,9 @@
 #include "src/hf/known_models.h"
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace lft::hf {
 namespace {
@@ -43,10 +46,11 @@ io::Json siglip(int64_t layers, int64_t image) {
 
 io::Json clip() { return tower_json("clip_vision_model", 1024, 4096, 24, 16, 336, 14); }
 
-io::Json llava(const char* type, const char* text_type, const Decoder& decoder) {
+io::Json llava(const char* type, const char* text_type, const Decoder& decoder,
+               int64_t image_token = 32000) {
   return {{"model_type", type},
           {"torch_dtype", "float16"},
-          {"image_token_index", 32000},
+          {"image_token_index", image_token},
           {"text_config", decoder_json(text_type, decoder)},
           {"vision_config", clip()}};
 }
@@ -117,9 +121,29 @@ io::Json qwen3_5(const Decoder& decoder, int64_t value_heads, int64_t depth, int
             {"out_hidden_size", decoder.hidden}}}};
 }
 
-io::Json idefics3(const Decoder& decoder, const io::Json& tower, int64_t image_token,
-                  int64_t scale) {
-  return {{"model_type", "idefics3"},
+/// Sizes of the experts of every layer; `shared`: of the one that computes every token, 0 for none.
+struct Experts {
+  int64_t count, per_token, intermediate, shared = 0;
+};
+
+/// The config of a qwen3_vl or qwen3_5 as that of the same model with experts.
+io::Json with_experts(io::Json config, const Experts& experts) {
+  const std::string type = config["model_type"].get<std::string>() + "_moe";
+  config["model_type"] = type;
+  io::Json& text = config["text_config"];
+  text["model_type"] = type + "_text";
+  text["num_experts"] = experts.count;
+  text["num_experts_per_tok"] = experts.per_token;
+  text["moe_intermediate_size"] = experts.intermediate;
+  if (experts.shared > 0) text["shared_expert_intermediate_size"] = experts.shared;
+  return config;
+}
+
+/// `type`: idefics3 or smolvlm, which is also that of the tower.
+io::Json smolvlm(const std::string& type, const Decoder& decoder, io::Json tower,
+                 int64_t image_token, int64_t scale) {
+  tower["model_type"] = type + "_vision";
+  return {{"model_type", type},
           {"torch_dtype", "bfloat16"},
           {"image_token_id", image_token},
           {"scale_factor", scale},
@@ -136,19 +160,18 @@ io::Json gemma3(const Decoder& decoder) {
           {"vision_config", siglip(27, 896)}};
 }
 
-io::Json small_tower() { return tower_json("idefics3_vision", 768, 3072, 12, 12, 512, 16); }
-io::Json large_tower(int64_t image) {
-  return tower_json("idefics3_vision", 1152, 4304, 27, 16, image, 14);
-}
+io::Json small_tower() { return tower_json("", 768, 3072, 12, 12, 512, 16); }
+io::Json large_tower(int64_t image) { return tower_json("", 1152, 4304, 27, 16, image, 14); }
 
-/// A config in the original layout, as most checkpoints are published.
-io::Json internvl_chat(const char* text_type, const Decoder& decoder) {
+/// A config in the original layout; the tower is InternViT-300M or, if `large`, InternViT-6B.
+io::Json internvl(const char* text_type, const Decoder& decoder, bool large = false) {
   io::Json text = decoder_json(text_type, decoder);
   text["rope_theta"] = 1e6;
-  io::Json tower = tower_json("intern_vit_6b", 1024, 4096, 24, 16, 448, 14);
-  tower["norm_type"] = "layer_norm";
-  tower["qk_normalization"] = false;
-  tower["qkv_bias"] = true;
+  io::Json tower = large ? tower_json("intern_vit_6b", 3200, 12800, 45, 25, 448, 14)
+                         : tower_json("intern_vit_6b", 1024, 4096, 24, 16, 448, 14);
+  tower["norm_type"] = large ? "rms_norm" : "layer_norm";
+  tower["qk_normalization"] = large;
+  tower["qkv_bias"] = !large;
   return {{"model_type", "internvl_chat"},
           {"torch_dtype", "bfloat16"},
           {"ps_version", "v2"},
@@ -159,85 +182,160 @@ io::Json internvl_chat(const char* text_type, const Decoder& decoder) {
           {"vision_config", tower}};
 }
 
-io::Json internvl(const char* text_type, const Decoder& decoder) {
-  io::Json text = decoder_json(text_type, decoder);
-  text["rope_theta"] = 1e6;
-  io::Json json = {{"model_type", "internvl"},
-                   {"torch_dtype", "bfloat16"},
-                   {"text_config", text},
-                   {"vision_config", {{"attention_bias", true}}}};
-  json["tie_word_embeddings"] = decoder.tied;
-  return json;
+/// The same in the layout of transformers.
+io::Json converted_internvl(const io::Json& original) {
+  io::Json tower = original["vision_config"];
+  tower["model_type"] = "internvl_vision";
+  tower["use_qk_norm"] = tower["qk_normalization"];
+  tower["attention_bias"] = tower["qkv_bias"];
+  tower.erase("qk_normalization");
+  tower.erase("qkv_bias");
+  return {{"model_type", "internvl"},
+          {"torch_dtype", original["torch_dtype"]},
+          {"tie_word_embeddings", original["llm_config"]["tie_word_embeddings"]},
+          {"text_config", original["llm_config"]},
+          {"vision_config", tower}};
 }
 
-struct Known {
+struct Size {
   std::string name;
   io::Json config;
 };
+struct Known {
+  std::string family;
+  std::vector<std::string> names;  // as in KnownSeries
+  std::vector<Size> sizes;
+};
+
+constexpr int64_t k4 = 4096, k8 = 8192, k16 = 16384, k32 = 32768, k40 = 40960, k128 = 131072,
+                  k256 = 262144;
+
+std::vector<Known> llava_models() {
+  return {
+      {"LLaVA-1.5",
+       {"llava-hf/llava-1.5-*-hf"},
+       {{"7b", llava("llava", "llama", {4096, 11008, 32, 32, 32, 32064, k4})},
+        {"13b", llava("llava", "llama", {5120, 13824, 40, 40, 40, 32064, k4})}}},
+      {"LLaVA-NeXT",
+       {"llava-hf/llava-v1.6-*-hf"},
+       {{"vicuna-7b", llava("llava_next", "llama", {4096, 11008, 32, 32, 32, 32064, k4})},
+        {"mistral-7b", llava("llava_next", "mistral", {4096, 14336, 32, 32, 8, 32064, k32})},
+        {"vicuna-13b", llava("llava_next", "llama", {5120, 13824, 40, 40, 40, 32064, k4})},
+        {"34b", llava("llava_next", "llama", {7168, 20480, 60, 56, 8, 64064, k4}, 64000)}}},
+      {"LLaVA-NeXT",
+       {"llava-hf/llama3-llava-next-*-hf"},
+       {{"8b", llava("llava_next", "llama", {4096, 14336, 32, 32, 8, 128320, k8}, 128256)}}},
+      {"LLaVA-OneVision",
+       {"llava-hf/llava-onevision-qwen2-*-ov-hf", "llava-hf/llava-onevision-qwen2-*-si-hf"},
+       {{"0.5b", one_vision({896, 4864, 24, 14, 2, 152000, k32, 0, true})},
+        {"7b", one_vision({3584, 18944, 28, 28, 4, 152128, k32})},
+        {"72b", one_vision({8192, 29568, 80, 64, 8, 152128, k32})}}},
+  };
+}
+
+std::vector<Known> smolvlm_models() {
+  const Decoder llama_135m = {576, 1536, 30, 9, 3, 49280, k8},
+                llama_360m = {960, 2560, 32, 15, 5, 49280, k8};
+  return {
+      {"SmolVLM",
+       {"HuggingFaceTB/SmolVLM-*"},
+       {{"256M-Instruct", smolvlm("idefics3", llama_135m, small_tower(), 49190, 4)},
+        {"500M-Instruct", smolvlm("idefics3", llama_360m, small_tower(), 49190, 4)},
+        {"Instruct",
+         smolvlm("idefics3", {2048, 8192, 24, 32, 32, 49155, k16}, large_tower(384), 49153, 3)}}},
+      {"SmolVLM2",
+       {"HuggingFaceTB/SmolVLM2-*-Instruct"},
+       {{"256M-Video", smolvlm("smolvlm", llama_135m, small_tower(), 49190, 4)},
+        {"500M-Video", smolvlm("smolvlm", llama_360m, small_tower(), 49190, 4)},
+        {"2.2B",
+         smolvlm("smolvlm", {2048, 8192, 24, 32, 32, 49280, k8}, large_tower(384), 49190, 3)}}},
+      {"Idefics3",
+       {"HuggingFaceM4/Idefics3-*-Llama3"},
+       {{"8B", smolvlm("idefics3", {4096, 14336, 32, 32, 8, 128259, k128}, large_tower(364), 128257,
+                       2)}}},
+  };
+}
+
+std::vector<Known> qwen_vl_models() {
+  const io::Json dense_27b = qwen3_5({5120, 17408, 64, 24, 4, 248320, k256, 256}, 48, 27, 1152);
+  const io::Json sparse_35b = with_experts(
+      qwen3_5({2048, 512, 40, 16, 2, 248320, k256, 256}, 32, 27, 1152), {256, 8, 512, 512});
+  return {
+      {"Qwen3.5",
+       {"Qwen/Qwen3.5-*"},
+       {{"0.8B", qwen3_5({1024, 3584, 24, 8, 2, 248320, k256, 256, true}, 16, 12, 768)},
+        {"2B", qwen3_5({2048, 6144, 24, 8, 2, 248320, k256, 256, true}, 16, 24, 1024)},
+        {"4B", qwen3_5({2560, 9216, 32, 16, 4, 248320, k256, 256, true}, 32, 24, 1024)},
+        {"9B", qwen3_5({4096, 12288, 32, 16, 4, 248320, k256, 256}, 32, 27, 1152)},
+        {"27B", dense_27b}}},
+      {"Qwen3.5", {"Qwen/Qwen3.6-*"}, {{"27B", dense_27b}}},
+      {"Qwen3.5-MoE",
+       {"Qwen/Qwen3.5-*"},
+       {{"35B-A3B", sparse_35b},
+        {"397B-A17B",
+         with_experts(qwen3_5({4096, 1024, 60, 32, 2, 248320, k256, 256}, 64, 27, 1152),
+                      {512, 10, 1024, 1024})}}},
+      {"Qwen3.5-MoE", {"Qwen/Qwen3.6-*"}, {{"35B-A3B", sparse_35b}}},
+      {"Qwen3-VL",
+       {"Qwen/Qwen3-VL-*-Instruct", "Qwen/Qwen3-VL-*-Thinking"},
+       {{"2B", qwen3_vl({2048, 6144, 28, 16, 8, 151936, k256, 128, true}, true)},
+        {"4B", qwen3_vl({2560, 9728, 36, 32, 8, 151936, k256, 128, true}, true)},
+        {"8B", qwen3_vl({4096, 12288, 36, 32, 8, 151936, k256, 128}, false)},
+        {"32B", qwen3_vl({5120, 25600, 64, 64, 8, 151936, k256, 128}, false)}}},
+      {"Qwen3-VL-MoE",
+       {"Qwen/Qwen3-VL-*-Instruct", "Qwen/Qwen3-VL-*-Thinking"},
+       {{"30B-A3B",
+         with_experts(qwen3_vl({2048, 6144, 48, 32, 4, 151936, k256, 128}, false), {128, 8, 768})},
+        {"235B-A22B", with_experts(qwen3_vl({4096, 12288, 94, 64, 4, 151936, k256, 128}, false),
+                                   {128, 8, 1536})}}},
+      {"Qwen2.5-VL",
+       {"Qwen/Qwen2.5-VL-*-Instruct"},
+       {{"3B", qwen2_5_vl({2048, 11008, 36, 16, 2, 151936, 128000, 0, true}, 3420)},
+        {"7B", qwen2_5_vl({3584, 18944, 28, 28, 4, 152064, 128000}, 3420)},
+        {"32B", qwen2_5_vl({5120, 27648, 64, 40, 8, 152064, 128000}, 3456)},
+        {"72B", qwen2_5_vl({8192, 29568, 80, 64, 8, 152064, 128000}, 3456)}}},
+      {"Qwen2-VL",
+       {"Qwen/Qwen2-VL-*-Instruct"},
+       {{"2B", qwen2_vl({1536, 8960, 28, 12, 2, 151936, k32, 0, true})},
+        {"7B", qwen2_vl({3584, 18944, 28, 28, 4, 152064, k32})},
+        {"72B", qwen2_vl({8192, 29568, 80, 64, 8, 152064, k32})}}},
+  };
+}
+
+std::vector<Known> internvl_and_gemma_models() {
+  return {
+      {"InternVL3",
+       {"OpenGVLab/InternVL3-*", "OpenGVLab/InternVL3-*-hf"},
+       {{"1B", internvl("qwen2", {896, 4864, 24, 14, 2, 151674, k32})},
+        {"2B", internvl("qwen2", {1536, 8960, 28, 12, 2, 151674, k32})},
+        {"8B", internvl("qwen2", {3584, 18944, 28, 28, 4, 151674, k32})},
+        {"14B", internvl("qwen2", {5120, 13824, 48, 40, 8, 151674, k32})},
+        {"38B", internvl("qwen2", {5120, 27648, 64, 40, 8, 151674, k32}, true)},
+        {"78B", internvl("qwen2", {8192, 29568, 80, 64, 8, 151674, k32}, true)}}},
+      {"InternVL3.5",
+       {"OpenGVLab/InternVL3_5-*", "OpenGVLab/InternVL3_5-*-HF"},
+       {{"1B", internvl("qwen3", {1024, 3072, 28, 16, 8, 151936, k40, 128})},
+        {"2B", internvl("qwen3", {2048, 6144, 28, 16, 8, 151936, k40, 128})},
+        {"4B", internvl("qwen3", {2560, 9728, 36, 32, 8, 151936, k40, 128})},
+        {"8B", internvl("qwen3", {4096, 12288, 36, 32, 8, 151936, k40, 128})},
+        {"14B", internvl("qwen3", {5120, 17408, 40, 40, 8, 151936, k40, 128})},
+        {"38B", internvl("qwen3", {5120, 25600, 64, 64, 8, 151936, k40, 128}, true)}}},
+      {"Gemma 3",
+       {"google/gemma-3-*-it", "google/gemma-3-*-pt"},
+       {{"4b", gemma3({2560, 10240, 34, 8, 4, 262208, k128, 256, true})},
+        {"12b", gemma3({3840, 15360, 48, 16, 8, 262208, k128, 256, true})},
+        {"27b", gemma3({5376, 21504, 62, 32, 16, 262208, k128, 128, true})}}},
+  };
+}
 
 const std::vector<Known>& all_known() {
-  constexpr int64_t k32 = 32768, k40 = 40960, k128 = 131072, k256 = 262144;
-  static const std::vector<Known> known = {
-      {"llava-hf/llava-1.5-7b-hf", llava("llava", "llama", {4096, 11008, 32, 32, 32, 32064, 4096})},
-      {"llava-hf/llava-1.5-13b-hf",
-       llava("llava", "llama", {5120, 13824, 40, 40, 40, 32064, 4096})},
-      {"llava-hf/llava-v1.6-mistral-7b-hf",
-       llava("llava_next", "mistral", {4096, 14336, 32, 32, 8, 32064, k32})},
-      {"llava-hf/llava-onevision-qwen2-0.5b-ov-hf",
-       one_vision({896, 4864, 24, 14, 2, 152000, k32, 0, true})},
-      {"llava-hf/llava-onevision-qwen2-7b-ov-hf",
-       one_vision({3584, 18944, 28, 28, 4, 152128, k32})},
-      {"Qwen/Qwen2-VL-2B-Instruct", qwen2_vl({1536, 8960, 28, 12, 2, 151936, k32, 0, true})},
-      {"Qwen/Qwen2-VL-7B-Instruct", qwen2_vl({3584, 18944, 28, 28, 4, 152064, k32})},
-      {"Qwen/Qwen2-VL-72B-Instruct", qwen2_vl({8192, 29568, 80, 64, 8, 152064, k32})},
-      {"Qwen/Qwen2.5-VL-3B-Instruct",
-       qwen2_5_vl({2048, 11008, 36, 16, 2, 151936, 128000, 0, true}, 3420)},
-      {"Qwen/Qwen2.5-VL-7B-Instruct", qwen2_5_vl({3584, 18944, 28, 28, 4, 152064, 128000}, 3420)},
-      {"Qwen/Qwen2.5-VL-32B-Instruct", qwen2_5_vl({5120, 27648, 64, 40, 8, 152064, 128000}, 3456)},
-      {"Qwen/Qwen2.5-VL-72B-Instruct", qwen2_5_vl({8192, 29568, 80, 64, 8, 152064, 128000}, 3456)},
-      {"Qwen/Qwen3-VL-2B-Instruct",
-       qwen3_vl({2048, 6144, 28, 16, 8, 151936, k256, 128, true}, true)},
-      {"Qwen/Qwen3-VL-4B-Instruct",
-       qwen3_vl({2560, 9728, 36, 32, 8, 151936, k256, 128, true}, true)},
-      {"Qwen/Qwen3-VL-8B-Instruct", qwen3_vl({4096, 12288, 36, 32, 8, 151936, k256, 128}, false)},
-      {"Qwen/Qwen3-VL-32B-Instruct", qwen3_vl({5120, 25600, 64, 64, 8, 151936, k256, 128}, false)},
-      {"Qwen/Qwen3.5-0.8B", qwen3_5({1024, 3584, 24, 8, 2, 248320, k256, 256, true}, 16, 12, 768)},
-      {"Qwen/Qwen3.5-2B", qwen3_5({2048, 6144, 24, 8, 2, 248320, k256, 256, true}, 16, 24, 1024)},
-      {"Qwen/Qwen3.5-4B", qwen3_5({2560, 9216, 32, 16, 4, 248320, k256, 256, true}, 32, 24, 1024)},
-      {"Qwen/Qwen3.5-9B", qwen3_5({4096, 12288, 32, 16, 4, 248320, k256, 256}, 32, 27, 1152)},
-      {"Qwen/Qwen3.5-27B", qwen3_5({5120, 17408, 64, 24, 4, 248320, k256, 256}, 48, 27, 1152)},
-      {"Qwen/Qwen3.6-27B", qwen3_5({5120, 17408, 64, 24, 4, 248320, k256, 256}, 48, 27, 1152)},
-      {"OpenGVLab/InternVL3-1B", internvl_chat("qwen2", {896, 4864, 24, 14, 2, 151674, k32})},
-      {"OpenGVLab/InternVL3-2B", internvl_chat("qwen2", {1536, 8960, 28, 12, 2, 151674, k32})},
-      {"OpenGVLab/InternVL3-8B", internvl_chat("qwen2", {3584, 18944, 28, 28, 4, 151674, k32})},
-      {"OpenGVLab/InternVL3_5-1B",
-       internvl_chat("qwen3", {1024, 3072, 28, 16, 8, 151936, k40, 128})},
-      {"OpenGVLab/InternVL3_5-2B",
-       internvl_chat("qwen3", {2048, 6144, 28, 16, 8, 151936, k40, 128})},
-      {"OpenGVLab/InternVL3_5-4B",
-       internvl_chat("qwen3", {2560, 9728, 36, 32, 8, 151936, k40, 128})},
-      {"OpenGVLab/InternVL3_5-8B",
-       internvl_chat("qwen3", {4096, 12288, 36, 32, 8, 151936, k40, 128})},
-      {"OpenGVLab/InternVL3-1B-hf", internvl("qwen2", {896, 4864, 24, 14, 2, 151674, k32})},
-      {"OpenGVLab/InternVL3-2B-hf", internvl("qwen2", {1536, 8960, 28, 12, 2, 151674, k32})},
-      {"OpenGVLab/InternVL3-8B-hf", internvl("qwen2", {3584, 18944, 28, 28, 4, 151674, k32})},
-      {"OpenGVLab/InternVL3_5-1B-HF", internvl("qwen3", {1024, 3072, 28, 16, 8, 151936, k40, 128})},
-      {"OpenGVLab/InternVL3_5-2B-HF", internvl("qwen3", {2048, 6144, 28, 16, 8, 151936, k40, 128})},
-      {"OpenGVLab/InternVL3_5-4B-HF", internvl("qwen3", {2560, 9728, 36, 32, 8, 151936, k40, 128})},
-      {"OpenGVLab/InternVL3_5-8B-HF",
-       internvl("qwen3", {4096, 12288, 36, 32, 8, 151936, k40, 128})},
-      {"HuggingFaceTB/SmolVLM-256M-Instruct",
-       idefics3({576, 1536, 30, 9, 3, 49280, 8192}, small_tower(), 49190, 4)},
-      {"HuggingFaceTB/SmolVLM-500M-Instruct",
-       idefics3({960, 2560, 32, 15, 5, 49280, 8192}, small_tower(), 49190, 4)},
-      {"HuggingFaceTB/SmolVLM-Instruct",
-       idefics3({2048, 8192, 24, 32, 32, 49155, 16384}, large_tower(384), 49153, 3)},
-      {"HuggingFaceM4/Idefics3-8B-Llama3",
-       idefics3({4096, 14336, 32, 32, 8, 128259, k128}, large_tower(364), 128257, 2)},
-      {"google/gemma-3-4b-it", gemma3({2560, 10240, 34, 8, 4, 262208, k128, 256, true})},
-      {"google/gemma-3-12b-it", gemma3({3840, 15360, 48, 16, 8, 262208, k128, 256, true})},
-      {"google/gemma-3-27b-it", gemma3({5376, 21504, 62, 32, 16, 262208, k128, 128, true})},
-  };
+  static const std::vector<Known> known = [] {
+    std::vector<Known> all;
+    for (std::vector<Known> (*part)() :
+         {smolvlm_models, qwen_vl_models, internvl_and_gemma_models, llava_models})
+      std::ranges::move(part(), std::back_inserter(all));
+    return all;
+  }();
   return known;
 }
 
@@ -246,18 +344,46 @@ std::string last_component(std::string path) {
   return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
 }
 
+std::string name_of(const std::string& form, const std::string& size) {
+  return std::string(form).replace(form.find('*'), 1, size);
+}
+
+/// The family and the config.json of the checkpoint that `path` names; of none: empty.
+std::pair<std::string, io::Json> find(const std::string& path) {
+  const std::string wanted = last_component(path);
+  for (const Known& known : all_known()) {
+    for (const std::string& form : known.names) {
+      for (const Size& size : known.sizes) {
+        if (last_component(name_of(form, size.name)) != wanted) continue;
+        const bool converted = known.family.starts_with("InternVL") && !form.ends_with('*');
+        return {known.family, converted ? converted_internvl(size.config) : size.config};
+      }
+    }
+  }
+  return {};
+}
+
 }  // namespace
+
+std::vector<KnownSeries> known_series() {
+  std::vector<KnownSeries> all;
+  for (const Known& known : all_known()) {
+    all.push_back({known.family, known.names, {}});
+    for (const Size& size : known.sizes) all.back().sizes.push_back(size.name);
+  }
+  return all;
+}
 
 std::vector<std::string> known_models() {
   std::vector<std::string> names;
-  for (const Known& known : all_known()) names.push_back(known.name);
+  for (const Known& known : all_known())
+    for (const std::string& form : known.names)
+      for (const Size& size : known.sizes) names.push_back(name_of(form, size.name));
   return names;
 }
 
-io::Json known_config(const std::string& path) {
-  for (const Known& known : all_known())
-    if (last_component(path) == last_component(known.name)) return known.config;
-  return nullptr;
-}
+std::string known_family(const std::string& path) { return find(path).first; }
+
+io::Json known_config(const std::string& path) { return find(path).second; }
 
 }  // namespace lft::hf

@@ -1,5 +1,7 @@
 #include "src/hf/model_dir.h"
 
+#include <set>
+
 #include "kernels/common/error.h"
 #include "models/registry/registry.h"
 #include "src/base/errors.h"
@@ -88,10 +90,41 @@ struct Matcher {
     if (!fresh) twice.items.push_back(name);
   }
 
+  /// Checks the parts of a weight of experts, and removes them from `left`.
+  void take_pieces(ModelDir& dir, const family::TensorSpec& spec,
+                   std::map<std::string, ModelDir::Place>& left) {
+    const int64_t parts = spec.name.ends_with("gate_up_proj.weight") ? 2 : 1,
+                  rows = spec.shape[0] / spec.experts / parts;
+    const std::string of_experts = spec.name.substr(0, spec.name.rfind("experts.") + 8);
+    for (int64_t expert = 0; expert < spec.experts; ++expert) {
+      for (const char* layer :
+           parts == 2 ? std::vector{"gate_proj", "up_proj"} : std::vector{"down_proj"}) {
+        const std::string name = of_experts + std::to_string(expert) + "." + layer + ".weight";
+        dir.expert_pieces[spec.name].push_back(name);
+        const auto at = left.find(name);
+        if (at == left.end()) {
+          missing.items.push_back(name + " " + shape_text({rows, spec.shape[1]}));
+          continue;
+        }
+        check(dir.info(at->second), {rows, spec.shape[1]});
+        left.erase(at);
+      }
+    }
+  }
+
   void compare(ModelDir& dir) {
     std::map<std::string, ModelDir::Place> left = dir.tensors;
+    std::set<std::string> apart;  // weights of experts with a stored part
+    for (const auto& [name, place] : dir.tensors) {
+      if (const auto piece = dir.config.family->names.expert_piece(name))
+        apart.insert(piece->weight);
+    }
     for (const family::TensorSpec& spec : dir.config.family->layout(dir.config).tensors) {
       const auto at = left.find(spec.name);
+      if (at == left.end() && apart.contains(spec.name)) {
+        take_pieces(dir, spec, left);
+        continue;
+      }
       if (at == left.end()) {
         missing.items.push_back(spec.name + " " + shape_text(spec.stored_shape(false)));
         continue;

@@ -25,7 +25,10 @@ struct ModelDir {
     size_t file;
     std::string stored_name;
   };
-  std::map<std::string, Place> tensors;      // by canonical name
+  std::map<std::string, Place> tensors;  // by canonical name
+  /// The names in `tensors` of the parts of a weight of experts that is stored in parts, one below
+  /// the other, by the weight's name, which is not in `tensors`.
+  std::map<std::string, std::vector<std::string>> expert_pieces;
   std::optional<Place> tied_head;            // an LM head that a tied checkpoint stores next to its
                                              // embedding, with the same values
   io::DType stored_dtype = io::DType::kF32;  // dtype of most weights, by bytes

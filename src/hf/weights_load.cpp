@@ -48,7 +48,7 @@ class StoredLayers {
         if (base.in_files) {
           parts_[name].push_back(c10::make_intrusive<FileWeight>(
               base.in_files, name, shape, at::TensorOptions(dtype).device(device), buffers,
-              experts > 0 ? part : -1));
+              experts > 0 ? part : -1, experts));
         } else if (base.shards) {
           const auto block = static_cast<int64_t>(std::stoll(name.substr(kLayers.size())));
           parts_[name].push_back(
@@ -76,11 +76,11 @@ class StoredLayers {
     for (int64_t part = 0; part < parts; ++part)
       take(name, static_cast<size_t>(part), weight.chunk(parts)[static_cast<size_t>(part)]);
   }
-  /// Sets the target of a stored tensor, or of the slice of an expert.
-  void set(WeightJob& job, size_t part, bool transposed) {
-    if (codes() || transposed) {
-      job.take = [this, name = job.name, part, transposed](const at::Tensor& stored) {
-        take(name, part, transposed ? stored.t().contiguous() : stored);
+  /// Sets the target of a stored tensor, which is the weight of a layer or of one of its experts.
+  void set(WeightJob& job, size_t part) {
+    if (codes()) {
+      job.take = [this, name = job.name, part](const at::Tensor& stored) {
+        take(name, part, stored);
       };
     } else {
       const auto [first, values] = sharded(job.name, part).elements();
@@ -120,17 +120,38 @@ class StoredLayers {
   std::map<std::string, std::vector<c10::intrusive_ptr<ops::CodedWeight>>> parts_;
 };
 
-/// The jobs that fill the weight of experts which the checkpoint stores as [experts, in, out].
-WeightJob transposed_job(WeightJob job, int64_t expert, int64_t experts) {
-  const int64_t out = job.target.size(0) / experts;
-  const at::Tensor target = job.target.narrow(0, expert * out, out);
-  job.take = [target, where = job.file->path() + ": " + job.name](const at::Tensor& stored) {
-    at::Tensor(target).copy_(stored.t());
-    if (target.scalar_type() != at::kHalf) return;
-    if (const int64_t index = first_non_finite(stored.to(at::kHalf)); index >= 0)
-      refuse_beyond_half(where, to_dtype(stored.scalar_type()), index);
-  };
-  return job;
+/// Adds the jobs that fill the weights of the experts of a layer, which are the same in every
+/// storage, so that the digest is.
+void add_expert_jobs(const ModelDir& dir, const std::string& name, const at::Tensor& parameter,
+                     StoredLayers& stored, std::deque<io::TensorInfo>& infos,
+                     std::vector<WeightJob>& jobs) {
+  const int64_t experts = dir.config.text.experts.count, out = parameter.size(0) / experts;
+  for (int64_t e = 0; e < experts; ++e) {
+    const ExpertParts of = expert_parts(dir, name, parameter.sizes().vec(), e, experts);
+    const at::Tensor target = parameter.narrow(0, e * out, out);
+    int64_t row = 0;
+    for (size_t i = 0; i < of.parts.size(); ++i) {
+      const io::TensorInfo& info = infos.emplace_back(of.parts[i].info);
+      WeightJob job{of.parts[i].file, &info, name, target};
+      if (stored.has(name) && of.parts.size() == 1 && !of.transposed) {
+        stored.set(job, static_cast<size_t>(e));
+      } else if (!stored.has(name) && !of.transposed) {
+        job.target = target.narrow(0, row, info.shape.front());
+        row += info.shape.front();
+      } else if (i > 0) {
+        job.take = [](const at::Tensor&) {};  // read with the first part; for the digest
+      } else if (stored.has(name)) {
+        job.take = [&stored, of, name, e](const at::Tensor& first) {
+          stored.take(name, static_cast<size_t>(e), of.whole(first));
+        };
+      } else {
+        job.take = [target, of](const at::Tensor& first) {
+          at::Tensor(target).copy_(of.whole(first));
+        };
+      }
+      jobs.push_back(std::move(job));
+    }
+  }
 }
 
 /// The storage with which a family builds its layers.
@@ -214,32 +235,20 @@ family::Model load_model(const ModelDir& dir, at::ScalarType dtype, at::Device d
   StoredLayers stored(*model, dtype, device, base);
   const std::map<std::string, at::Tensor> parameters = model_parameters(*model);
   std::vector<WeightJob> jobs;
-  std::deque<io::TensorInfo> slices;
+  std::deque<io::TensorInfo> infos;  // of parts of tensors
   for (const auto& [name, parameter] : parameters) {
     if (stored.reads_later(name)) continue;
     const auto at = dir.tensors.find(name);
-    if (at == dir.tensors.end())
+    if (at == dir.tensors.end() && !dir.expert_pieces.contains(name))
       throw Error(ErrorKind::kInternal,
                   "load_model: the directory was opened without weights: " + name);
-    const io::TensorInfo& info = dir.info(at->second);
-    const bool of_experts = dir.config.family->names.is_expert_weight(name),
-               transposed = of_experts && stores_transposed(info, parameter.sizes().vec());
-    const WeightJob whole{&dir.files[at->second.file], &info, name, parameter.detach()};
-    if (!stored.has(name) && !transposed) {
-      jobs.push_back(whole);
+    if (dir.config.family->names.is_expert_weight(name)) {
+      add_expert_jobs(dir, name, parameter.detach(), stored, infos, jobs);
       continue;
     }
-    const int64_t parts = of_experts ? info.shape.front() : 1;
-    for (int64_t part = 0; part < parts; ++part) {
-      WeightJob job = whole;
-      if (of_experts) job.info = &slices.emplace_back(expert_slice(info, part));
-      if (stored.has(name)) {
-        stored.set(job, static_cast<size_t>(part), transposed);
-      } else {
-        job = transposed_job(job, part, parts);
-      }
-      jobs.push_back(std::move(job));
-    }
+    WeightJob job{&dir.files[at->second.file], &dir.info(at->second), name, parameter.detach()};
+    if (stored.has(name)) stored.set(job, /*part=*/0);
+    jobs.push_back(std::move(job));
   }
   std::vector<uint64_t> digests = fill_weights(jobs, {.check_finite = check_finite});
   stored.join(jobs, digests);

@@ -22,7 +22,7 @@ struct StepMetrics {
   std::vector<std::pair<std::string, double>> losses = {};  // of each source in the step
   std::vector<std::pair<std::string, int64_t>> loss_tokens =
       {};                                                    // supervised tokens of these sources
-  std::vector<std::pair<std::string, double>> figures = {};  // of the objective
+  std::vector<std::pair<std::string, double>> figures = {};  // StepOutcome::figures
   std::string ids_hash = {}, run_hash = {};  // of the step's sample ids; of the run up to this step
 };
 

@@ -11,6 +11,7 @@
 #include "src/io/files.h"
 #include "src/io/json.h"
 #include "src/report/assets.h"
+#include "src/report/curves.h"
 #include "src/report/figure_text.h"
 #include "src/report/html.h"
 #include "src/report/layer_map.h"
@@ -290,6 +291,10 @@ io::Json page_data(const ReportInput& input, const Metrics& metrics) {
     data["series"]["lr " + group] = series_json(thin(series, kMaxPoints));
   for (const auto& [source, series] : series_by_name(metrics, "losses"))
     data["series"]["loss of " + source] = series_json(thin(smooth(series), kMaxPoints));
+  for (const char* key : {"expert_load", "experts_unused", "balance_loss"}) {
+    if (!finite_series(metrics, key).empty())
+      data["series"][key] = series_json(thin(series_of(metrics, key), kMaxPoints));
+  }
   if (of_preferences(metrics)) put_preferences(metrics, &data["series"]);
   data["layers"] = io::Json::object();
   for (const auto& [event, records] : metrics.layers) data["layers"][event] = layer_map(records);

@@ -185,6 +185,12 @@ TEST_F(Check, PlanNeedsNeitherWeightsNorData) {
   EXPECT_NE(ran.out.find("the recipe as it is"), std::string::npos) << ran.out;
   EXPECT_NE(ran.out.find("fits"), std::string::npos) << ran.out;
   EXPECT_EQ(check("--plan --set model.path=llava-hf/unheard-of").code, 3);
+  const Ran family = test::run_lft("check --plan Qwen/Qwen3-VL-8B-Thinking --tokens 1000");
+  EXPECT_EQ(family.code, 0) << family.err;
+  EXPECT_TRUE(
+      family.out.starts_with("recipe qwen3-vl-lora with model.path=Qwen/Qwen3-VL-8B-Thinking\n"
+                             "Qwen/Qwen3-VL-8B-Thinking, rows of 1000 tokens"))
+      << family.out;
   const Ran summary = test::run_lft("summary llava-hf/llava-1.5-13b-hf");
   EXPECT_EQ(summary.code, 0) << summary.err;
   EXPECT_NE(summary.out.find("13,351,494,656"), std::string::npos) << summary.out;

@@ -50,12 +50,15 @@ TEST_P(Recipes, TrainsInMiniature) {
   EXPECT_EQ(products, 1);
 }
 
-/// The first comment of a recipe is its command.
+/// The first comment of a recipe is its command; its second line, which lft recipe ls prints, is a
+/// sentence.
 TEST_P(Recipes, BeginsWithItsOwnCommandAndWhatItIsFor) {
   const std::string text = slurp(kRecipes + GetParam() + ".yaml");
   EXPECT_TRUE(text.starts_with("# lft train recipes/" + GetParam() + ".yaml\n# ") ||
               text.starts_with("# scripts/"))
       << text.substr(0, 80);
+  const size_t end = text.find('\n', text.find('\n') + 1);
+  EXPECT_EQ(text[end - 1], '.') << text.substr(0, end);
 }
 
 /// A template that is not the checkpoint's belongs to recipes whose subject it is: captions without

@@ -3,24 +3,42 @@
 #include "models/lora/inject.h"
 #include "models/lora/inject_select.h"
 #include "models/loss_sum.h"
+#include "models/ops/weight/expert_weight.h"
 #include "models/tiny.h"
 
 namespace lft::test {
 
+/// A decoder whose second layer has experts instead of an MLP, with a shared one.
+inline family::ModelConfig tiny_expert_config() {
+  family::ModelConfig config = tiny_config();
+  config.text.experts = {.count = 4, .per_token = 2, .intermediate = 16, .shared_intermediate = 32};
+  config.text.sparse = {false, true};
+  return config;
+}
+
 /// In float32: the same loss and gradients, bit for bit.
-inline void expect_trains_as_its_dense_twin(BaseStorage storage) {
-  const family::ModelConfig config = tiny_config();
+inline void expect_trains_as_its_dense_twin(BaseStorage storage,
+                                            const family::ModelConfig& config = tiny_config()) {
   std::vector<Model> models = {make_llava(config), make_llava(config)};
   const auto decoder = [](Model& model) {
-    return select_sites(linear_sites(*model), {"llm:all-linear"});
+    std::vector<LinearSite> sites = select_sites(linear_sites(*model), {"llm:all-linear"});
+    std::erase_if(sites, [](const LinearSite& site) { return site.name.ends_with("expert_gate"); });
+    for (const LinearSite& site : linear_sites(*model))
+      if (site.layer->experts > 0) sites.push_back(site);
+    return sites;
+  };
+  const auto coded = [&](const LinearSite& site) {
+    const at::Tensor weight = site.layer->weight.detach().clone();
+    return site.layer->experts > 0
+               ? ops::quantize_experts(weight, site.layer->experts, storage, at::kCPU)
+               : ops::quantize(weight, storage, at::kCPU);
   };
   for (LinearSite& site : decoder(models[1])) {
     const at::NoGradGuard no_grad;
-    site.layer->weight.copy_(quantize(site.layer->weight, storage, at::kCPU)->dense(at::kFloat));
+    site.layer->weight.copy_(coded(site)->dense(at::kFloat));
   }
   for (LinearSite& site : decoder(models[0])) {
-    const at::Tensor weight = site.layer->weight.detach().clone();
-    site.layer->store(ops::quantize(weight, storage, at::kCPU));
+    site.layer->store(coded(site));
     EXPECT_TRUE(site.layer->weight.is_meta());
     EXPECT_TRUE(site.layer->device().is_cpu());
     EXPECT_EQ(site.layer->stored().kind(), storage);

@@ -932,15 +932,17 @@ def test_the_adapters_python_answers_as_lft_does(
     "recipe, name",
     [
         ("smolvlm-lora", "smol_tied"),
+        ("idefics3-lora", "idefics3_shards"),
         ("onevision-lora", "onevision"),
+        ("llava-next-lora", "next_mistral"),
         ("gemma3-lora", "gemma_gqa"),
         ("internvl-lora", "intern_gqa"),
         ("internvl-lora", "chat_gqa"),
         ("qwen-vl-lora", "qwen2_gqa"),
         ("qwen-vl-lora", "qwen25_gqa"),
-        ("qwen-vl-lora", "qwen3_tied"),
-        ("qwen-vl-lora", "qwen35_tied"),
-        ("qwen-vl-lora", "moe_tied"),
+        ("qwen3-vl-lora", "qwen3_tied"),
+        ("qwen3_5-lora", "qwen35_tied"),
+        ("qwen3-vl-lora", "moe_tied"),
     ],
 )
 def test_the_recipe_trains_in_miniature(recipe, name, family_dir, images, family_rows, tmp_path):
@@ -959,7 +961,7 @@ def test_the_recipe_trains_in_miniature(recipe, name, family_dir, images, family
     }
     if recipe == "internvl-lora":
         sets["data.max_pixels"] = 6 * 56 * 56
-    if recipe != "qwen-vl-lora":
+    if not recipe.startswith("qwen"):
         sets |= {"data.eval_share": 0.25, "train.eval_every_steps": 1}
     arguments = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
     lft(

@@ -424,6 +424,22 @@ TEST(Report, PairsHaveBothAnswersAndTheirMargins) {
   EXPECT_EQ(fact("reward accuracy"), "75% of 4 held-out pairs, margin 0.1");
 }
 
+TEST(Report, RunsWithExpertsHaveTheirFiguresAsCurves) {
+  const test::Scratch scratch;
+  ReportInput input;
+  const auto shown = [&](const std::string& more) {
+    input.metrics_text =
+        R"({"step":1,"loss":2)" + more + "}\n" + R"({"step":2,"loss":1)" + more + "}\n";
+    write_report(scratch.path("r.html"), input);
+    return data_of(read_file(scratch.path("r.html")))["series"];
+  };
+  const Json series = shown(R"(,"experts_unused":0.25,"expert_load":3)");
+  EXPECT_EQ(series["expert_load"], (Json{{1.0, 3.0}, {2.0, 3.0}}));
+  EXPECT_EQ(series["experts_unused"], (Json{{1.0, 0.25}, {2.0, 0.25}}));
+  EXPECT_FALSE(series.contains("balance_loss"));
+  EXPECT_FALSE(shown("").contains("expert_load"));
+}
+
 /// During the run a row has the answers of the evaluations so far.
 TEST(Report, ARowThatIsNotYetAnsweredHasTheAnswerOfTheLastEvaluation) {
   const test::Scratch scratch;

@@ -195,15 +195,19 @@ struct ExpertFunction : torch::autograd::Function<ExpertFunction> {
     const at::Tensor dx =
         reaches_x ? at::empty({rows.rows(), pass.weight.in()}, dy.options()) : at::Tensor();
     for_experts(rows, in_parallel(dy), [&](int64_t e, int64_t first, int64_t count) {
-      const at::Tensor x =
-          saved[0].defined() ? saved[0].index_select(0, some(rows.tokens_r, first, count))
-                             : at::Tensor();
+      const at::Tensor x = saved[0].defined()
+                               ? saved[0].index_select(0, some(rows.tokens_r, first, count))
+                               : at::Tensor();
       const at::Tensor d =
           pass.step(rows, e, x, some(saved[4], first, count), some(dy, first, count), reaches_x);
       if (reaches_x) some(dx, first, count).copy_(d);
     });
-    return {reaches_x ? sum_rows(dx, rows).to(kept->x_dtype) : at::Tensor(), pass.dw.result(),
-            pass.da.result(), pass.db.result(), at::Tensor(), at::Tensor()};
+    return {reaches_x ? sum_rows(dx, rows).to(kept->x_dtype) : at::Tensor(),
+            pass.dw.result(),
+            pass.da.result(),
+            pass.db.result(),
+            at::Tensor(),
+            at::Tensor()};
   }
 };
 
@@ -220,8 +224,8 @@ struct Halves {
 struct GatedExpertFunction : torch::autograd::Function<GatedExpertFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate_up,
                             const at::Tensor& share_tk, const Optional& dense, const Optional& a,
-                            const Optional& b, const ExpertRowsPtr& rows,
-                            const ExpertLayer& layer, Gate kind) {
+                            const Optional& b, const ExpertRowsPtr& rows, const ExpertLayer& layer,
+                            Gate kind) {
     const at::ScalarType dtype = op_dtype(Op::kLinear, gate_up.scalar_type());
     const ExpertFactors factors(layer.weight, layer.update, rows->experts(), dtype);
     const at::TensorOptions options = gate_up.options().dtype(dtype);
@@ -262,17 +266,18 @@ struct GatedExpertFunction : torch::autograd::Function<GatedExpertFunction> {
                                      some(saved[5], first, count), dy, /*reaches_x=*/true);
       some(d_share_r, first, count)
           .copy_((d.to(at::kFloat) * hidden.to(at::kFloat)).sum(1, /*keepdim=*/true));
-      const GatedGradients of =
-          gated_gradients((d * own.to(kept->dtype)).to(gate_up.scalar_type()), halves.gate,
-                          halves.up, kept->kind);
+      const GatedGradients of = gated_gradients((d * own.to(kept->dtype)).to(gate_up.scalar_type()),
+                                                halves.gate, halves.up, kept->kind);
       const int64_t m = of.gate.size(1);
       some(d_gate_up, first, count).narrow(1, 0, m).copy_(of.gate);
       some(d_gate_up, first, count).narrow(1, m, m).copy_(of.up);
     });
-    const at::Tensor d_share = at::empty_like(share_tk).flatten().index_copy_(
-        0, rows.choices_r, d_share_r.flatten());
-    return {d_gate_up,       d_share.view(share_tk.sizes()), pass.dw.result(), pass.da.result(),
-            pass.db.result(), at::Tensor(),                  at::Tensor(), at::Tensor()};
+    const at::Tensor d_share =
+        at::empty_like(share_tk).flatten().index_copy_(0, rows.choices_r, d_share_r.flatten());
+    return {d_gate_up,        d_share.view(share_tk.sizes()),
+            pass.dw.result(), pass.da.result(),
+            pass.db.result(), at::Tensor(),
+            at::Tensor(),     at::Tensor()};
   }
 };
 
@@ -304,9 +309,9 @@ at::Tensor expert_linear_gated(const at::Tensor& gate_up, const at::Tensor& shar
   expect_dims(gate_up, "gate_up", {{"r", rows->rows()}, {"2*m"}});
   expect_dims(share_tk, "share", {{"t", rows->rows_tk.size(0)}, {"k", rows->rows_tk.size(1)}});
   check_layer(layer, rows->experts(), gate_up.size(1) / 2);
-  return GatedExpertFunction::apply(gate_up.contiguous(), share_tk.contiguous(),
-                                    optional_of(layer.weight.dense()), optional_of(layer.update.a_ri),
-                                    optional_of(layer.update.b_or), rows, layer, kind);
+  return GatedExpertFunction::apply(
+      gate_up.contiguous(), share_tk.contiguous(), optional_of(layer.weight.dense()),
+      optional_of(layer.update.a_ri), optional_of(layer.update.b_or), rows, layer, kind);
 }
 
 }  // namespace lft::ops

@@ -8,8 +8,8 @@
 
 namespace lft::ops {
 
-/// The weight [e * o, i] and the low-rank update of all experts: A [e * q, i], B [e * o, q], without
-/// dropout.
+/// The weight [e * o, i] and the low-rank update of all experts: A [e * q, i], B [e * o, q],
+/// without dropout.
 struct ExpertLayer {
   const Weight& weight;
   const LowRank& update;

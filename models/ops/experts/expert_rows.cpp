@@ -60,8 +60,7 @@ at::Tensor sum_rows(const at::Tensor& x_rd, const ExpertRows& rows) {
         std::ranges::fill(sum, 0.0f);
         for (int64_t j = 0; j < k; ++j) {
           const T* const row = x + places[token * k + j] * d;
-          for (int64_t c = 0; c < d; ++c)
-            sum[static_cast<size_t>(c)] += static_cast<float>(row[c]);
+          for (int64_t c = 0; c < d; ++c) sum[static_cast<size_t>(c)] += static_cast<float>(row[c]);
         }
         for (int64_t c = 0; c < d; ++c)
           out[token * d + c] = static_cast<T>(sum[static_cast<size_t>(c)]);
@@ -76,9 +75,7 @@ void for_experts(const ExpertRows& rows, bool in_parallel,
   std::vector<int64_t> order;
   for (int64_t e = 0; e < rows.experts(); ++e)
     if (rows.of(e) > 0) order.push_back(e);
-  const auto run = [&](int64_t e) {
-    body(e, rows.starts[static_cast<size_t>(e)], rows.of(e));
-  };
+  const auto run = [&](int64_t e) { body(e, rows.starts[static_cast<size_t>(e)], rows.of(e)); };
   std::ranges::stable_sort(order, std::ranges::greater(), [&](int64_t e) { return rows.of(e); });
   const int64_t threads = at::get_num_threads();
   if (!in_parallel || threads == 1 || order.empty() ||

@@ -88,6 +88,7 @@ ShardedBlocks::Gathered ShardedBlocks::gather(int64_t block) {
 }
 
 const at::Tensor& ShardedBlocks::whole(int64_t block) {
+  const std::lock_guard lock(mutex_);
   if (here_.block == block) return here_.bytes;
   // Passes visit blocks in order, up or down. At the ends they turn and repeat the last block.
   const int64_t turned = block - here_.block,

@@ -1,10 +1,11 @@
 // Frozen decoder weights that the processes of a machine share: each stores a slice of the bytes of
 // every block and reads the others' slices. A block is gathered when a product needs one of its
 // weights, in any pass, while the next block is prefetched; at most two are in memory. Processes do
-// not wait for each other. Not thread-safe.
+// not wait for each other. Threads may use weights of one block at a time.
 #pragma once
 #include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "models/ops/weight/weight.h"
@@ -68,6 +69,7 @@ class ShardedBlocks : public torch::CustomClassHolder {
   std::vector<int64_t> bytes_, begins_;  // per block; offset of its slices in the parts
   at::Tensor own_;
   std::unique_ptr<c10::Stream> stream_;  // for gathering; null on a CPU
+  std::mutex mutex_;                     // protects the rest
   Gathered here_, next_;
 };
 

@@ -8,6 +8,7 @@
 #include "models/family/model.h"
 #include "models/lora/inject_select.h"
 #include "models/lora/registry.h"
+#include "models/ops/weight/expert_weight.h"
 #include "src/hf/adapter/adapter_files.h"
 #include "src/hf/adapter/expert_adapter.h"
 #include "src/hf/file_weight.h"
@@ -116,6 +117,16 @@ void check_not_injected(const std::vector<lora::LinearSite>& sites) {
   }
 }
 
+/// Replaces the weight of a layer that has no memory for it.
+void hold(layers::Linear layer, const at::Tensor& weight) {
+  const at::Tensor held = weight.to(layer->device());
+  if (layer->experts == 0) return layer->store(c10::make_intrusive<HeldWeight>(held));
+  std::vector<c10::intrusive_ptr<ops::CodedWeight>> experts;
+  for (const at::Tensor& expert : held.chunk(layer->experts))
+    experts.push_back(c10::make_intrusive<HeldWeight>(expert));
+  layer->store(c10::make_intrusive<ops::ExpertStorage>(std::move(experts)));
+}
+
 /// lft's layers require 1 <= rank <= max(in, out); PEFT also writes larger ranks.
 void check_rank(const AdapterDir& dir, const std::vector<lora::LinearSite>& sites) {
   for (const lora::LinearSite& site : sites) {
@@ -127,6 +138,19 @@ void check_rank(const AdapterDir& dir, const std::vector<lora::LinearSite>& site
     refuse(ErrorKind::kInput, "the adapter's rank is larger than a layer",
            dir.path + ": " + site.name, "rank " + std::to_string(rank),
            "at most " + std::to_string(most) + ", the larger side of the layer's weight");
+  }
+}
+
+/// PEFT's target_parameters can adapt any matrix.
+void check_sites(const AdapterDir& dir, const std::vector<lora::LinearSite>& sites) {
+  for (const std::string& module : dir.lora_modules) {
+    if (module == kEmbedding || std::ranges::any_of(sites, [&](const lora::LinearSite& site) {
+          return site.name == module;
+        }))
+      continue;
+    refuse(ErrorKind::kInput, "the adapter changes a weight that is no linear layer", dir.path,
+           module + " (target_parameters)", "LoRA on linear layers, experts and the embedding",
+           "lft merge adds it to the base; lft runs the merged model");
   }
 }
 
@@ -196,10 +220,9 @@ void load_adapter(family::Model& model, const AdapterDir& dir) {
   for (const lora::LinearSite& site : sites) {
     if (site.layer->weight.is_meta()) stored.emplace(site.name + ".weight", site.layer);
   }
+  check_sites(dir, sites);
   std::erase_if(sites,
                 [&](const lora::LinearSite& site) { return !tensors.lora.contains(site.name); });
-  if (sites.size() + tensors.lora.count(kEmbedding) != tensors.lora.size())
-    throw Error(ErrorKind::kInternal, "load_adapter: a linear layer is no site");
   check_rank(dir, sites);
   std::map<std::string, at::Tensor> parameters = model_parameters(*model);
   for (const auto& [name, copy] : tensors.base_copies) {
@@ -218,8 +241,7 @@ void load_adapter(family::Model& model, const AdapterDir& dir) {
   for (const auto& [name, tensor] : tensors.full) {
     at::Tensor& parameter = parameters.at(name);
     if (const auto layer = stored.find(name); layer != stored.end()) {
-      const at::Tensor held = tensor.to(layer->second->device());
-      layer->second->store(c10::make_intrusive<HeldWeight>(held));
+      hold(layer->second, tensor);
     } else {
       parameter.set_data(tensor.to(parameter.device()));
     }

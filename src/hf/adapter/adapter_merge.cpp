@@ -187,6 +187,15 @@ class Merger {
   void list_names() {
     for (const auto& [name, place] : base_.tensors)
       canonical_[{place.file, place.stored_name}] = name;
+    for (const auto& [weight, pieces] : base_.expert_pieces) {
+      int64_t row = 0;
+      for (const std::string& piece : pieces) {
+        const ModelDir::Place& place = base_.tensors.at(piece);
+        canonical_[{place.file, place.stored_name}] = weight;
+        first_rows_[{place.file, place.stored_name}] = row;
+        row += base_.info(place).shape.front();
+      }
+    }
     const ModelDir::Place& embedding = base_.tensors.at(kEmbedding + ".weight");
     const bool tied = base_.config.text.tie_embeddings;
     if (base_.tied_head)
@@ -244,6 +253,7 @@ class Merger {
     const lora::NamedTensors* lora = nullptr;  // merged into it; null: nothing is merged
     double scale = 0;
     bool is_bias = false;
+    int64_t first_row = -1;  // of a part of the weight of experts that is stored in parts
   };
 
   std::optional<Change> change_of(size_t file, const std::string& stored) const {
@@ -262,6 +272,8 @@ class Merger {
       change.scale = lora::lora_scale(dir_.lora.of(lora->first));
     }
     if (change.full == nullptr && change.lora == nullptr) return std::nullopt;
+    if (const auto row = first_rows_.find({file, stored}); row != first_rows_.end())
+      change.first_row = row->second;
     return change;
   }
 
@@ -269,7 +281,7 @@ class Merger {
   void write_changed(const Change& change, const io::SafetensorsFile& source,
                      const io::TensorInfo& info, io::DType dtype,
                      io::SafetensorsWriter& writer) const {
-    constexpr int64_t kPiece = 1 << 20;  // elements
+    constexpr int64_t kPiece = 1 << 20;                                // elements
     const int64_t rows = info.shape.empty() ? 1 : info.shape.front();  // or experts
     const int64_t row_elements = std::max<int64_t>(1, info.numel() / std::max<int64_t>(1, rows));
     const int64_t length = std::max<int64_t>(1, kPiece / row_elements);
@@ -295,6 +307,7 @@ class Merger {
 
   at::Tensor merged_rows(const Change& change, const io::SafetensorsFile& source,
                          const io::TensorInfo& info, int64_t first, int64_t count) const {
+    if (change.first_row >= 0) return merged_piece(change, source, info, first, count);
     if (base_.config.family->names.is_expert_weight(change.name))
       return merged_experts(change, source, info, first, count);
     const at::Tensor weight = change.full != nullptr
@@ -326,6 +339,19 @@ class Merger {
       merged.push_back(transposed ? weight.t() : weight);
     }
     return at::stack(merged);
+  }
+
+  /// Rows of a part of the weight of one expert.
+  at::Tensor merged_piece(const Change& change, const io::SafetensorsFile& source,
+                          const io::TensorInfo& info, int64_t first, int64_t count) const {
+    const int64_t experts = base_.config.text.experts.count,
+                  out = shapes_.at(change.name)[0] / experts, row = change.first_row + first;
+    const at::Tensor weight = change.full != nullptr
+                                  ? rows_of(*change.full, row, count)
+                                  : read_rows(source, info, first, count).to(at::kFloat);
+    if (change.lora == nullptr) return weight;
+    const lora::NamedTensors own = lora::expert_tensors(*change.lora, row / out, experts);
+    return variant_.merged_oi(weight, lora::output_rows(own, row % out, count), change.scale);
   }
 
   static at::Tensor rows_of(const at::Tensor& whole, int64_t first, int64_t count) {
@@ -361,6 +387,7 @@ class Merger {
   AdapterTensors tensors_;
   std::map<std::string, std::vector<int64_t>> shapes_;  // of the weights of experts
   std::map<std::pair<size_t, std::string>, std::string> canonical_;
+  std::map<std::pair<size_t, std::string>, int64_t> first_rows_;  // of parts of weights of experts
   std::optional<ModelDir::Place> second_table_;  // the embedding or the LM head that no file of the
                                                  // base contains, for a base that untie() separates
 };

@@ -6,6 +6,7 @@
 
 #include "models/family/model.h"
 #include "src/hf/adapter/model_files.h"
+#include "src/hf/expert_slices.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
@@ -93,7 +94,8 @@ void save_model(const std::string& path, family::Model& model, const ModelDir& s
   const std::map<std::string, at::Tensor> parameters = model_parameters(*model);
   std::map<std::string, at::Tensor> stored;
   for (const auto& [name, tensor] : parameters)
-    stored.emplace(model->config.family->names.stored_name(name), tensor);
+    stored.emplace(model->config.family->names.stored_name(name),
+                   written_tensor(model->config, name, tensor));
   const std::string config = config_text(source, most_common_type(stored));
   io::write_dir_atomic(path, [&](const std::string& out) {
     write_shards(out, split(stored));

@@ -10,6 +10,7 @@
 #include "src/hf/adapter/adapter_files.h"
 #include "src/hf/adapter/adapter_notes.h"
 #include "src/hf/adapter/adapter_readme.h"
+#include "src/hf/expert_slices.h"
 #include "src/hf/shards.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"
@@ -20,8 +21,8 @@ void save_parts(const std::string& path, family::Model& model, const std::vector
   std::map<std::string, at::Tensor> tensors;
   for (const auto& [name, parameter] : model_parameters(*model)) {
     if (std::ranges::find(full, lora::scope_of(name)) == full.end()) continue;
-    tensors[model->config.family->names.whole_name(name)] =
-        parameter.detach().to(at::kCPU, at::kFloat).contiguous();
+    tensors[model->config.family->names.whole_name(name)] = written_tensor(
+        model->config, name, parameter.detach().to(at::kCPU, at::kFloat).contiguous());
   }
   io::write_dir_atomic(path, [&](const std::string& out) {
     write_tensors(out + "/" + kPartsWeights, tensors);

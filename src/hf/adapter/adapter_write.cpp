@@ -12,6 +12,7 @@
 #include "src/hf/adapter/expert_adapter.h"
 #include "src/hf/adapter/peft_config.h"
 #include "src/hf/adapter/target_names.h"
+#include "src/hf/expert_slices.h"
 #include "src/hf/tied_head.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"
@@ -89,8 +90,8 @@ void write_adapter(const std::string& path, const AdapterContents& contents,
   for (const std::string& module : of_experts) {
     const lora::NamedTensors& parts = contents.tensors.at(module);
     const std::string key =
-        kPeftPrefix +
-        spelled(family, expert_wrapper(family.names, module, of_experts), dialect) + ".";
+        kPeftPrefix + spelled(family, expert_wrapper(family.names, module, of_experts), dialect) +
+        ".";
     tensors[key + "lora_A.weight"] = parts.at("lora_A");
     tensors[key + "lora_B.weight"] = peft_expert_b(parts.at("lora_B"), experts);
   }
@@ -107,8 +108,7 @@ void write_adapter(const std::string& path, const AdapterContents& contents,
   }
   const Dialect whole = dialect == Dialect::kEvery ? Dialect::kD3 : dialect;
   for (const auto& [name, tensor] : full)
-    tensors[kPeftPrefix + spelled(family, name, whole)] =
-        family.names.is_expert_weight(name) ? tensor.unflatten(0, {experts, -1}) : tensor;
+    tensors[kPeftPrefix + spelled(family, name, whole)] = written_tensor(model, name, tensor);
   config.rule.targets.names = names_of(family, modules, dialect);
   config.rule.parameters = names_of(family, of_experts, dialect);
   name_own(family, contents.lora, dialect, config);

@@ -37,7 +37,7 @@ std::string expert_wrapper(const family::CheckpointNames& names, const std::stri
                            const std::vector<std::string>& adapted) {
   const std::string parent(parent_of(module));
   const bool is_first = module.ends_with(names.experts.front()),
-             has_outer = std::ranges::any_of(adapted, [&](const std::string& other) {
+             has_outer = std::ranges::any_of(adapted, [&](const std::string&other) {
                return other != module && parent_of(other) == parent && names.is_experts(other);
              });
   return is_first && has_outer ? parent + std::string(kInner) : parent;

@@ -63,8 +63,8 @@ std::vector<std::string> missing_layers(const AdapterDir& dir, const std::string
     const bool stored = std::ranges::binary_search(dir.lora_modules, site.name) ||
                         dir.stored_names.contains(site.name + ".weight");
     const std::string name = stored || is_unused(site.name) ? "" : spelling(site.name);
-    const bool takes = site.layer->experts > 0 ? names_parameter(rule.parameters, name)
-                                               : targets.takes(name);
+    const bool takes =
+        site.layer->experts > 0 ? names_parameter(rule.parameters, name) : targets.takes(name);
     if (!name.empty() && takes) missing.push_back(site.name);
   }
   return missing;

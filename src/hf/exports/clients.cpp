@@ -39,6 +39,7 @@ enum class Trait {
   kHead,        // LoRA on the LM head
   kEmbedding,   // LoRA on the token embedding
   kTower,       // LoRA on vision tower or projector
+  kExperts,     // LoRA on the experts of a mixture
   kSpelling,    // LoRA on a vision tower under the names of transformers 5.6
   kExpression,  // target_modules is an expression
   kRank,        // a rank above 16
@@ -62,7 +63,7 @@ constexpr const char* kRenames = "lft export writes full names";
 constexpr const char* kFills = "lft export adds the others, of zeros";
 const Cell kTakes{}, kRejects{.does = Does::kRefuses, .blocks = true};
 
-const std::array<Row, 12> kRows = {{
+const std::array<Row, 13> kRows = {{
     {Trait::kNoLora, {kRejects, kRejects, kRejects, Cell{Does::kIgnores, kMerges}}},
     {Trait::kOwnTensors, {kTakes, kRejects, kRejects, kRejects}},
     {Trait::kWhole,
@@ -79,6 +80,8 @@ const std::array<Row, 12> kRows = {{
     {Trait::kTower,
      {kTakes, Cell{Does::kIgnores, "serve it with --enable-tower-connector-lora"},
       Cell{Does::kRefuses, kMerges}, Cell{Does::kIgnores, kMerges}}},
+    {Trait::kExperts,  // vLLM drops it from PEFT's form of an adapter, without an error
+     {kTakes, Cell{Does::kIgnores, kMerges}, kRejects, kRejects}},
     {Trait::kSpelling, {kTakes, Cell{Does::kIgnores, kRenames}, kTakes, kTakes}},
     {Trait::kExpression, {kTakes, kTakes, Cell{Does::kRefuses, kRenames}, kTakes}},
     {Trait::kRank, {kTakes, Cell{Does::kRefuses, "serve it with --max-lora-rank"}, kTakes, kTakes}},
@@ -100,6 +103,9 @@ bool any_module(const AdapterDir& dir, const std::function<bool(const std::strin
 
 bool is_head(const std::string& module) { return module == kHead; }
 bool is_embedding(const std::string& module) { return module == kEmbedding; }
+bool is_of_experts(const std::string& module) {
+  return module.find(".mlp.experts.") != std::string::npos;
+}
 
 bool newest_spelling(const AdapterDir& dir, const family::Family& family) {
   return any_module(dir, [&](const std::string& module) {
@@ -136,6 +142,8 @@ std::string found(Trait trait, const AdapterDir& dir, const family::ModelConfig&
       return any_module(dir, [](const auto& m) { return lora::scope_of(m) != "llm"; })
                  ? "LoRA on vision tower or projector"
                  : "";
+    case Trait::kExperts:
+      return any_module(dir, is_of_experts) ? "LoRA on experts" : "";
     case Trait::kSpelling:
       return newest_spelling(dir, *config.family)
                  ? "the vision tower's spelling of transformers 5.6"
@@ -192,7 +200,7 @@ std::vector<Finding> findings(Target target, const AdapterDir& dir,
 
 bool stays_adapter(Target target, const std::string& module) {
   if (target == Target::kPeft) return true;
-  if (module.find(".mlp.experts.") != std::string::npos) return false;
+  if (is_of_experts(module)) return false;
   return module.starts_with(kDecoder) || (target == Target::kVllm && !is_embedding(module));
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kernels/common/error.h"
+#include "models/lora/lora.h"
 #include "models/lora/registry.h"
 #include "src/base/text.h"
 #include "src/hf/exports/clients.h"
@@ -22,8 +23,14 @@ at::Tensor filled_up(const at::Tensor& tensor, int64_t dim, int64_t rank) {
   return at::cat({tensor, at::zeros(more, tensor.options())}, dim).contiguous();
 }
 
+/// 1 for a layer without experts.
+int64_t experts_of(const lora::NamedTensors& tensors) {
+  return tensors.at("lora_A").size(0) / tensors.at("lora_B").size(1);
+}
+
 at::Tensor delta_oi(const lora::NamedTensors& tensors, double scale) {
-  return at::mm(tensors.at("lora_B"), tensors.at("lora_A")).mul_(scale);
+  const at::Tensor &a = tensors.at("lora_A"), &b = tensors.at("lora_B");
+  return lora::lora_merged_oi(at::zeros({b.size(0), a.size(1)}), a, b, scale);
 }
 
 }  // namespace
@@ -63,13 +70,20 @@ double compare_updates(const Updates& want, const Updates& got, const std::strin
   for (const auto& [module, tensors] : want.tensors) {
     const auto at = got.tensors.find(module);
     if (at == got.tensors.end()) fail(module, "absent");
-    const at::Tensor expected = delta_oi(tensors, lora::lora_scale(want.lora.of(module))),
-                     found = delta_oi(at->second, lora::lora_scale(got.lora.of(module)));
-    if (expected.sizes() != found.sizes()) fail(module, "another shape");
-    const double largest = expected.abs().max().item<double>(),
-                 off = (expected - found).abs().max().item<double>();
-    if (!(off <= kRelative * largest)) fail(module, "off by " + format_number(off, "%.3g"));
-    if (largest > 0) worst = std::max(worst, off / largest);
+    const int64_t experts = experts_of(tensors);
+    if (experts != experts_of(at->second)) fail(module, "another number of experts");
+    for (int64_t e = 0; e < experts; ++e) {
+      const auto delta = [&](const Updates& of, const lora::NamedTensors& all) {
+        return delta_oi(lora::expert_tensors(all, e, experts),
+                        lora::lora_scale(of.lora.of(module)));
+      };
+      const at::Tensor expected = delta(want, tensors), found = delta(got, at->second);
+      if (expected.sizes() != found.sizes()) fail(module, "another shape");
+      const double largest = expected.abs().max().item<double>(),
+                   off = (expected - found).abs().max().item<double>();
+      if (!(off <= kRelative * largest)) fail(module, "off by " + format_number(off, "%.3g"));
+      if (largest > 0) worst = std::max(worst, off / largest);
+    }
     const lora::Variant& variant = lora::find_variant(want.lora.variant);
     for (const lora::AdapterTensor& further : lora::further_tensors(variant)) {
       if (!tensors.at(further.name).equal(at->second.at(further.name))) fail(module, further.name);

@@ -15,6 +15,7 @@
 #include "src/hf/adapter/adapter_tie.h"
 #include "src/hf/adapter/missing_layers.h"
 #include "src/hf/adapter/model_files.h"
+#include "src/hf/expert_slices.h"
 #include "src/hf/exports/deltas.h"
 #include "src/hf/exports/gguf_files.h"
 #include "src/hf/model_dir_fingerprint.h"
@@ -167,13 +168,22 @@ class Exporter {
     const ModelDir written = ModelDir::open(to);
     for (const auto& [name, tensor] : full_) {
       const ModelDir::Place& place = written.tensors.at(name);
-      const at::Tensor read = read_tensor(written.files[place.file], written.info(place));
-      if (!read.equal(tensor.to(read.scalar_type())))
+      const io::TensorInfo& info = written.info(place);
+      const at::Tensor read = read_tensor(written.files[place.file], info);
+      at::Tensor want = written_tensor(base_.config, name, tensor).to(read.scalar_type());
+      if (stores_transposed(info, tensor.sizes().vec())) want = want.transpose(1, 2);
+      if (!read.equal(want))
         throw Error(ErrorKind::kInternal, "the export reads back otherwise: " + name);
     }
+    const auto experts = std::ranges::count_if(updates_.tensors, [&](const auto& item) {
+      return rest(item.first) && base_.config.family->names.is_experts(item.first);
+    });
     lines->push_back(
         "merged into the base: " + std::to_string(full_.size()) +
         " fully fine-tuned tensors, LoRA of " + std::to_string(merged) + " modules" +
+        (experts > 0 ? ", of them " + std::to_string(experts) + " of experts, whose LoRA " +
+                           client_of(request_.target) + " does not read"
+                     : "") +
         (report.unties ? "; LM head and embedding, which the base ties, are two" : ""));
     return true;
   }

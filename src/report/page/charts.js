@@ -41,6 +41,13 @@ function preference(id, title, lines, zero) {
     series: has(lines[0].key) ? series : []};
 }
 
+// A figure of the routers of experts, with a sentence that says what it is.
+function experts(key, title, unit, color) {
+  const has = (data.series[key] || []).length > 0;
+  return {id: key, title, unit, zero: true, optional: true,
+    series: has ? [{key, name: 'step', color, width: 1.3}] : []};
+}
+
 function sides(key) {
   return [{key: key + '_chosen', name: 'chosen', color: '--loss'},
     {key: key + '_rejected', name: 'rejected', color: '--eval'}];
@@ -64,6 +71,14 @@ const kCharts = [
         width: 2})))},
   {id: 'grad_norm', title: 'Gradient norm', log: true, series: [
     {key: 'grad_norm', name: 'before clipping, log scale', color: '--norm', width: 1.3}]},
+  experts('expert_load', 'Expert load',
+    'The busiest expert of any layer computed this many times its equal share; 1 is balanced.',
+    '--lr'),
+  experts('experts_unused', 'Unused experts',
+    'The share of the experts of all layers that computed no token of the step.', '--eval'),
+  experts('balance_loss', 'Load balancing loss',
+    'Added to the loss with the weight of config.json; the number of choices if balanced.',
+    '--norm'),
   {id: 'sources', title: 'Loss by source, smoothed', optional: true, series:
     Object.keys(data.series).filter((key) => key.startsWith('loss of ')).map((key, i) => (
       {key, name: key.slice(8), color: ['--loss', '--eval', '--norm', '--speed', '--lr'][i % 5],

@@ -183,6 +183,8 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
   inputs.shares_prompts = learns_from_pairs(recipe) && unpacked.empty();
   if (const std::string graphs = graphs_left_out(recipe, inputs); !graphs.empty())
     inputs.notices.push_back(graphs);
+  if (const std::string line = describe_balance(recipe, inputs.config.text); !line.empty())
+    inputs.notices.push_back(line);
   if (inputs.device.is_cpu() && recipe.optim.offload)
     inputs.notices.push_back("optim.offload: on a CPU the moments are in host memory already");
   if (inputs.device.is_cpu() && recipe.train.activation_offload) {

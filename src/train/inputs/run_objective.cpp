@@ -4,8 +4,16 @@
 
 #include "models/objective/kto.h"
 #include "models/objective/preference.h"
+#include "src/base/text.h"
 
 namespace lft::train {
+namespace {
+
+bool asks_for_balance(const llama::LlamaConfig& text) {
+  return text.experts.balances && std::ranges::find(text.sparse, true) != text.sparse.end();
+}
+
+}  // namespace
 
 std::shared_ptr<const objective::Objective> make_objective(const recipe::Recipe& recipe) {
   const recipe::Recipe::Objective& asked = recipe.objective;
@@ -23,6 +31,24 @@ std::shared_ptr<const objective::Objective> make_objective(const recipe::Recipe&
                                          .label_smoothing = asked.label_smoothing,
                                          .margin = asked.margin},
                                         asked.sft_weight);
+}
+
+double balance_weight(const recipe::Recipe& recipe, const llama::LlamaConfig& text) {
+  const bool supervised = recipe.objective.name == recipe::ObjectiveName::kSft;
+  return supervised && asks_for_balance(text) ? text.experts.balance_coefficient : 0;
+}
+
+std::string describe_balance(const recipe::Recipe& recipe, const llama::LlamaConfig& text) {
+  if (!asks_for_balance(text)) return {};
+  const std::string asked = "output_router_logits of config.json: ";
+  const double weight = balance_weight(recipe, text);
+  if (weight == 0)
+    return asked +
+           "the load balancing loss of the routers is left out, its weight is 0 or the "
+           "objective is not sft";
+  return asked + "the load balancing loss of the routers is added to the loss, times " +
+         format_number(weight, "%g") +
+         "; it is a mean over the micro-batches and depends on their rows, as in transformers";
 }
 
 int64_t rows_of_step(const recipe::Recipe& recipe) {

@@ -1,26 +1,40 @@
 #include "src/train/memory/memory_experts.h"
 
+#include <algorithm>
+
 namespace lft::train {
 
-double experts_keep(const llama::ExpertConfig& experts, double tokens, double hidden,
-                    double compute) {
-  const auto choices = static_cast<double>(experts.per_token);
-  const double router = tokens * (4 * static_cast<double>(experts.count) +
-                                  choices * (4 * sizeof(int64_t) + 4 + compute));
-  const double shared =
-      experts.shared_intermediate == 0
-          ? 0
-          : tokens * compute * (2 * static_cast<double>(experts.shared_intermediate) + hidden);
-  return router + shared +
-         tokens * choices * 2 * static_cast<double>(experts.intermediate) * compute;
+double ExpertPass::kept() const {
+  const auto shared = static_cast<double>(experts.shared_intermediate);
+  // Float32 probabilities; of each expert of a token its index, its place among the rows and back,
+  // its probability and its share.
+  const double router = tokens * 4 * static_cast<double>(experts.count) +
+                        rows() * (4 * sizeof(int64_t) + 4 + compute);
+  return router + gate_up() + (shared > 0 ? tokens * compute * (2 * shared + hidden) : 0);
 }
 
-double experts_width(const llama::ExpertConfig& experts, double tokens, double hidden,
-                     double compute) {
-  const double rows = tokens * static_cast<double>(experts.per_token);
-  // Gate and up, or their gradients, and the rows of the output or of the input's gradient.
-  return compute * (rows * (2 * static_cast<double>(experts.intermediate) + hidden) +
-                    tokens * (hidden + 3 * static_cast<double>(experts.shared_intermediate)));
+double ExpertPass::outputs() const {
+  return compute * hidden * (rows() * (sums_copy ? 2 : 1) + tokens);
+}
+
+double ExpertPass::working(double width) const {
+  const double share = std::min(1.0, at_a_time / static_cast<double>(experts.count));
+  return rows() * share * width * compute;
+}
+
+double ExpertPass::forward() const {
+  // The input of an expert; or gate, up, their product and its share.
+  const auto inner = static_cast<double>(experts.intermediate),
+             shared = static_cast<double>(experts.shared_intermediate);
+  return std::max(outputs() + working(4 * inner),
+                  compute * tokens * (shared > 0 ? shared + 2 * hidden : 0));
+}
+
+double ExpertPass::backward() const {
+  const auto inner = static_cast<double>(experts.intermediate);
+  // The gradients of gate and up; these remain, and gate and up themselves do not, while the
+  // gradient of the input is computed.
+  return std::max(gate_up() + working(8 * inner + hidden), outputs() + working(2 * hidden));
 }
 
 }  // namespace lft::train

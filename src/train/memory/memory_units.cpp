@@ -1,5 +1,7 @@
 #include "src/train/memory/memory_units.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -14,6 +16,7 @@
 #include "models/ops/weight/fp8.h"
 #include "src/train/inputs/init_adapter.h"
 #include "src/train/inputs/model_shapes.h"
+#include "src/train/inputs/run_objective.h"
 #include "src/train/memory/memory_delta.h"
 #include "src/train/memory/memory_experts.h"
 #include "src/train/optim/rules.h"
@@ -23,10 +26,16 @@ namespace {
 
 constexpr double kWidenRows = 4096;  // from models/ops/token_logprobs
 
-/// Bytes of a quantized weight [out, in].
-double bytes_of_codes(ops::BaseStorage storage, double out, double in) {
-  if (storage == ops::BaseStorage::kFp8) return 2 * out * in + 4 * (out + in);
+/// Bytes of a quantized weight [out, in], or of those of experts, whose rows together are `out`.
+double bytes_of_codes(ops::BaseStorage storage, double out, double in, double experts) {
+  if (storage == ops::BaseStorage::kFp8) return 2 * out * in + 4 * (out + in * experts);
   return out * in * (0.5 + 1.0 / kNf4Block + 4.0 / (kNf4Block * kNf4ScaleBlock));
+}
+
+double experts_of(const family::ModelConfig& config, const std::string& parameter) {
+  return config.family->names.is_expert_weight(parameter)
+             ? static_cast<double>(config.text.experts.count)
+             : 1;
 }
 
 /// The trained parts of a model, by name.
@@ -44,10 +53,9 @@ struct Trains {
       if (never_runs) continue;  // its adapter exists but has no effect
       adapted_names.insert(site.name);
       for (const lora::AdapterTensor& tensor : variant.tensors) {
-        trainables.emplace_back(
-            site.name + "." + tensor.name,
-            shape_of(tensor, site.layer->weight.sizes(), options.of(site.name).rank,
-                     site.layer->experts));
+        trainables.emplace_back(site.name + "." + tensor.name,
+                                shape_of(tensor, site.layer->weight.sizes(),
+                                         options.of(site.name).rank, site.layer->experts));
       }
     }
     for (const auto& parameter : shapes->named_parameters()) {
@@ -58,7 +66,8 @@ struct Trains {
         const bool coded = settings.storage != ops::BaseStorage::kDense;
         const double bytes =
             coded ? bytes_of_codes(settings.storage, static_cast<double>(tensor.size(0)),
-                                   static_cast<double>(tensor.size(1)))
+                                   static_cast<double>(tensor.size(1)),
+                                   experts_of(settings.config, parameter.key()))
                   : elements * static_cast<double>(c10::elementSize(settings.base_dtype));
         base.layer_bytes += bytes;
         if (coded) base.coded += elements, base.coded_bytes += bytes;
@@ -155,7 +164,7 @@ struct Stack {
   double stream = 4;            // bytes per element of the residual stream
   bool joined = false;          // attention outputs of several sequences are concatenated by a copy
   bool gates = false;           // attention is multiplied by a gate
-  const llama::DeltaConfig* delta = nullptr;  // of a gated delta rule instead of attention
+  const llama::DeltaConfig* delta = nullptr;     // of a gated delta rule instead of attention
   const llama::ExpertConfig* experts = nullptr;  // instead of an MLP
 };
 
@@ -259,16 +268,31 @@ double attention_keeps(const Counting& c, const Stack& s, const Block& b, bool& 
   return saved + adapter_keeps(c, b.o, b.kept) + branch_keeps(c, s, b, graph);
 }
 
-/// The input of a router and of experts is one tensor, which a norm does not recompute.
+ExpertPass expert_pass(const Counting& c, const Stack& s, const Block& b) {
+  return {.experts = *s.experts,
+          .tokens = b.kept,
+          .hidden = s.width,
+          .compute = c.types.compute,
+          .at_a_time = c.types.gpu ? 1.0 : static_cast<double>(at::get_num_threads()),
+          .sums_copy = c.types.gpu};
+}
+
+/// The input of the router and of experts is one tensor, which a norm does not recompute.
 double sparse_mlp_keeps(const Counting& c, const Stack& s, const Block& b, bool& graph) {
-  const bool adapts_in = c.trains.keeps_input(b.in[0].name);
-  const double rows = b.kept * static_cast<double>(s.experts->per_token);
-  double saved = norm_keeps(c, s, b.kept, adapts_in ? 1 : 0, graph);
-  graph |= adapts_in || c.trains.keeps_input(b.out.name) ||
-           c.trains.elements_under(b.in[0].name.substr(0, b.in[0].name.find(".mlp.") + 5)) > 0;
-  saved += adapter_keeps(c, b.in[0], rows) + adapter_keeps(c, b.out, rows);
-  if (graph) saved += experts_keep(*s.experts, b.kept, s.width, c.types.compute);
-  return saved;
+  const std::string& in = b.in[0].name;
+  const std::string mlp = in.substr(0, in.find(".mlp.") + 5);
+  const auto shared = static_cast<double>(s.experts->shared_intermediate);
+  const ExpertPass pass = expert_pass(c, s, b);
+  const bool keeps_in =
+      c.trains.keeps_input(in) || c.trains.keeps_input(mlp + "shared_expert_gate");
+  double saved = norm_keeps(c, s, b.kept, keeps_in ? 1 : 0, graph);
+  graph |= c.trains.elements_under(mlp) > 0;
+  saved += adapter_keeps(c, b.in[0], pass.rows()) + adapter_keeps(c, b.out, pass.rows()) +
+           adapter_keeps(c, {mlp + "shared_expert_gate", s.width, 1}, b.kept) +
+           adapter_keeps(c, {mlp + "shared_expert.gate_proj", s.width, shared}, b.kept) +
+           adapter_keeps(c, {mlp + "shared_expert.up_proj", s.width, shared}, b.kept) +
+           adapter_keeps(c, {mlp + "shared_expert.down_proj", shared, s.width}, b.kept);
+  return saved + (graph ? pass.kept() : 0);
 }
 
 double mlp_keeps(const Counting& c, const Stack& s, const Block& b, bool& graph) {
@@ -288,11 +312,29 @@ double mlp_keeps(const Counting& c, const Stack& s, const Block& b, bool& graph)
   return saved + branch_keeps(c, s, b, graph);
 }
 
-/// Temporaries of a pass over an MLP, given those of one with `inners` hidden states.
-double mlp_width(const Counting& c, const Stack& s, const Block& b, double inners) {
-  const double compute = c.types.compute;
-  return s.experts != nullptr ? experts_width(*s.experts, b.kept, s.width, compute)
-                              : inners * b.kept * s.inner * compute;
+/// Temporaries of the forward and of the backward pass over an MLP. `keeps`: the forward pass keeps
+/// what the backward pass needs.
+double mlp_forward(const Counting& c, const Stack& s, const Block& b, bool keeps) {
+  if (s.experts == nullptr) return (is_gated(s) ? 3 : 2) * b.kept * s.inner * c.types.compute;
+  const ExpertPass pass = expert_pass(c, s, b);
+  return pass.forward() + (keeps ? 0 : pass.gate_up());
+}
+double mlp_backward(const Counting& c, const Stack& s, const Block& b) {
+  return s.experts != nullptr ? expert_pass(c, s, b).backward()
+                              : mlp_forward(c, s, b, /*keeps=*/true);
+}
+
+/// Copies of weights of an MLP while it computes; the threads of a CPU compute several experts.
+double mlp_copies(const Counting& c, const Stack& s, const Block& b) {
+  return weight_copy(c, b.in[0]) * (s.experts != nullptr ? expert_pass(c, s, b).at_a_time : 1);
+}
+
+/// The gradient of a weight of an MLP before it is one of FP32; that of all experts is summed
+/// before it is added.
+double mlp_weight_gradient(const Counting& c, const Stack& s) {
+  const double elements = s.width * s.inner;
+  return s.experts != nullptr ? 2 * elements * static_cast<double>(s.experts->count) * 4
+                              : elements * (c.types.compute + 4);
 }
 
 /// Elements per token of the temporaries of attention, or of a gated delta rule.
@@ -306,16 +348,16 @@ MemoryUnit block_unit(const Counting& c, const Stack& s, int64_t index, bool rea
   const PassTypes& t = c.types;
   const Block b = make_block(s, index);
   const double compute = t.compute, d = s.width, wide = t.widens ? 4 : compute;
-  const double inner = b.kept * s.inner * compute, inners = is_gated(s) ? 3 : 2;
+  const double inner = b.kept * s.inner * compute;
   MemoryUnit unit{.name = s.unit + std::to_string(index), .part = s.part};
   unit.input = b.tokens * d * s.stream;
   bool graph = reached;
   unit.early = attention_keeps(c, s, b, graph);
   unit.saved = unit.early + mlp_keeps(c, s, b, graph);
-  const double dropped = c.trains.drops() ? inner : 0, copy = weight_copy(c, b.in[0]);
+  const double dropped = c.trains.drops() ? inner : 0, copy = mlp_copies(c, s, b);
   if (graph) {
     const double gradient = b.kept * d * (s.stream + (s.stream == compute ? 0 : compute));
-    unit.backward = gradient + std::max(mlp_width(c, s, b, inners), inner + dropped) + copy;
+    unit.backward = gradient + std::max(mlp_backward(c, s, b), inner + dropped) + copy;
     unit.second = b.tokens * d * (s.stream + t.norm) + b.attended * mixing_width(s) * wide +
                   weight_copy(c, b.qkv[0]);
     if (s.delta != nullptr && t.gpu) unit.second += delta_workspace(*s.delta, b.attended);
@@ -324,16 +366,15 @@ MemoryUnit block_unit(const Counting& c, const Stack& s, int64_t index, bool rea
   if (t.widens || fp8) unit.backward += b.kept * (d + s.inner) * (fp8 && c.fp8_products ? 1 : 4);
   unit.forward =
       std::max(b.tokens * d * (s.stream + t.norm) + b.attended * 0.75 * mixing_width(s) * wide,
-               b.kept * d * (s.stream + t.norm) + mlp_width(c, s, b, inners)) +
+               b.kept * d * (s.stream + t.norm) + mlp_forward(c, s, b, /*keeps=*/true)) +
       copy;
-  if (c.trains.whole(b.in[0].name))
-    unit.backward += d * s.inner * (compute + 4);  // a weight's gradient before it is one of FP32
+  if (c.trains.whole(b.in[0].name)) unit.backward += mlp_weight_gradient(c, s);
   unit.gradients = 4 * c.trains.elements_under(s.tower.layers + std::to_string(index) + ".");
   unit.recomputed = c.every > 0 && index % c.every == 0 && graph;
   if (unit.recomputed || !graph) {  // nothing is kept; norms and sums stay to the end
     unit.forward =
         std::max(b.tokens * d * (s.stream + t.norm) + b.attended * mixing_width(s) * wide,
-                 b.kept * d * (3 * s.stream + 2 * t.norm) + mlp_width(c, s, b, inners)) +
+                 b.kept * d * (3 * s.stream + 2 * t.norm) + mlp_forward(c, s, b, /*keeps=*/false)) +
         copy + (graph ? 0 : unit.input);
   }
   return unit;
@@ -422,6 +463,9 @@ bool add_decoder(const Counting& c, std::vector<MemoryUnit>& units, bool reached
     if (text.recurrent_at(first)) stack.delta = &text.delta;
     stack.gates = text.gated_attention && stack.delta == nullptr;
     if (tower.sparse) stack.experts = &text.experts;
+    // The load balancing loss is of all positions, also in the last layer.
+    if (text.sparse_at(text.layers - 1) && balance_weight(c.trains.recipe, text) != 0)
+      stack.kept = stack.tokens;
     return stack;
   };
   std::map<int64_t, Stack> stacks;  // by layer

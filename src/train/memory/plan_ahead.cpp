@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "kernels/common/error.h"
 #include "models/family/input_settings.h"
@@ -183,10 +184,15 @@ std::vector<std::string> wrapped(const std::string& text) {
   return lines;
 }
 
-}  // namespace
+/// What a plan takes from the model and the recipe.
+struct Ahead {
+  hf::ModelDir dir;
+  family::ImagePlan photo;
+  int64_t tokens;  // of a row
+};
 
-PlanAhead plan_ahead(const recipe::Recipe& recipe, int64_t tokens) {
-  const hf::ModelDir dir = hf::ModelDir::shapes_of(recipe.model.path);
+Ahead look_ahead(const recipe::Recipe& recipe, int64_t tokens) {
+  hf::ModelDir dir = hf::ModelDir::shapes_of(recipe.model.path);
   const family::ImagePlan photo = image_plan(recipe, dir.config);
   const int64_t image = photo.positions(), most = dir.config.text.max_positions;
   const bool from_recipe = tokens == 0;
@@ -203,21 +209,33 @@ PlanAhead plan_ahead(const recipe::Recipe& recipe, int64_t tokens) {
                              " or more, for training as well"
                        : "give --tokens in that range");
   }
-  PlanAhead plan{.model = dir.path,
+  return {std::move(dir), photo, tokens};
+}
+
+double gpu_peak(const recipe::Recipe& recipe, const Ahead& ahead) {
+  const RunSettings settings =
+      settings_on(planned_gpu(), planned_compute(recipe.precision.compute), recipe, ahead.dir);
+  return plan_memory(settings, full_micro_batch(settings.recipe, ahead.photo, ahead.tokens)).peak;
+}
+
+}  // namespace
+
+PlanAhead plan_ahead(const recipe::Recipe& recipe, int64_t tokens) {
+  const Ahead ahead = look_ahead(recipe, tokens);
+  PlanAhead plan{.model = ahead.dir.path,
                  .rows = (learns_from_pairs(recipe) ? "pairs of 2 x " : "rows of ") +
-                         std::to_string(tokens) + " tokens, " + std::to_string(image) +
-                         " of them an image's",
+                         std::to_string(ahead.tokens) + " tokens, " +
+                         std::to_string(ahead.photo.positions()) + " of them an image's",
                  .settings = {},
-                 .cpu = on_a_cpu(recipe, dir, photo, tokens)};
+                 .cpu = on_a_cpu(recipe, ahead.dir, ahead.photo, ahead.tokens)};
   for (const auto& [changes, changed] : variations(recipe)) {
-    const RunSettings settings =
-        settings_on(planned_gpu(), planned_compute(recipe.precision.compute), changed, dir);
-    const MicroBatchShape batch = full_micro_batch(settings.recipe, photo, tokens);
-    const PlannedSetting setting{changes, plan_memory(settings, batch).peak};
+    const PlannedSetting setting{changes, gpu_peak(changed, ahead)};
     if (saves(plan.settings, setting)) plan.settings.push_back(setting);
   }
   return plan;
 }
+
+double peak_ahead(const recipe::Recipe& recipe) { return gpu_peak(recipe, look_ahead(recipe, 0)); }
 
 std::vector<std::string> plan_ahead_lines(const PlanAhead& plan) {
   std::string head =

@@ -22,6 +22,8 @@ struct PlanAhead {
 /// model.path without config.json may be a published checkpoint (known_models.h). kUsage if
 /// `tokens` does not fit an image and a reply, or exceeds the model's positions.
 PlanAhead plan_ahead(const recipe::Recipe& recipe, int64_t tokens);
+/// The peak of the recipe as it is on a GPU, in bytes: the first of plan_ahead(recipe, 0).settings.
+double peak_ahead(const recipe::Recipe& recipe);
 
 /// A table with one setting per line: its peak and the cards that fit it.
 std::vector<std::string> plan_ahead_lines(const PlanAhead& plan);

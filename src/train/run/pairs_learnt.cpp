@@ -11,7 +11,7 @@ namespace lft::train {
 namespace {
 
 constexpr size_t kFewestPairSteps = 10;
-constexpr double kPairErrors = 3;
+constexpr double kPairStandardErrors = 3;
 
 struct Third {
   double mean = 0, error = 0;  // standard error of the mean
@@ -34,7 +34,7 @@ struct Course {
   Third first, last;
   explicit Course(const std::vector<double>& values)
       : first(third_of(values, false)), last(third_of(values, true)) {}
-  double noise() const { return kPairErrors * std::hypot(first.error, last.error); }
+  double noise() const { return kPairStandardErrors * std::hypot(first.error, last.error); }
   bool grows() const { return last.mean - first.mean > noise(); }
   bool falls() const { return first.mean - last.mean > noise(); }
   std::string text(const std::string& name) const {
@@ -67,7 +67,7 @@ std::vector<PairWarning> judge_pairs(const std::map<std::string, std::vector<dou
              .next = "set objective.sft_weight: 0.1, or lower optim.lr"}});
   }
   const Third accuracy = third_of(steps.at("reward_accuracy"), /*last=*/true);
-  if (std::abs(accuracy.mean - 0.5) <= kPairErrors * accuracy.error) {
+  if (std::abs(accuracy.mean - 0.5) <= kPairStandardErrors * accuracy.error) {
     warnings.push_back(
         {.kind = "accuracy_at_half",
          .info = {.what = "the run does not tell the chosen answers from the rejected ones",

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 
+#include "src/train/inputs/run_objective.h"
+
 namespace lft::train {
 
 StepOptions run_step_options(const Run& run) {
   return {.objective = run.objective.get(),
           .initial = run.model.initial,
           .sources = std::max<int64_t>(1, std::ssize(run.inputs.sources)),
+          .balance = balance_weight(run.inputs.recipe, run.inputs.config.text),
           .clip_grad_norm = run.inputs.recipe.optim.clip_grad_norm,
           .seed = static_cast<uint64_t>(run.inputs.recipe.train.seed),
           .offload_activations = offloads_activations(run.inputs.recipe, run.inputs.device)};

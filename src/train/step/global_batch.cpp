@@ -28,14 +28,17 @@ void append_all(std::vector<T>& all, std::vector<T> more) {
 struct PassSummary {
   std::vector<uint64_t> losses;  // their bits
   std::vector<std::vector<uint64_t>> sums;
+  std::vector<int64_t> routed;
   bool reached = false, out_of_memory = false;
   std::vector<bool> present;  // gradients, by slot
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PassSummary, losses, sums, reached, out_of_memory, present)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PassSummary, losses, sums, routed, reached, out_of_memory,
+                                   present)
 
 PassSummary summary_of(const Passes& passes, bool failed, const Optimizer& optimizer) {
   PassSummary report;
   report.reached = passes.reached;
+  report.routed = passes.routed;
   report.out_of_memory = failed;
   if (failed) return report;
   for (const at::Tensor& loss : passes.losses)
@@ -117,6 +120,10 @@ GlobalBatch gather_global_batch(dist::Ranks& ranks, const data::StepSamples& sam
   return whole;
 }
 
+void add_counts(std::vector<int64_t>& sums, const std::vector<int64_t>& more) {
+  for (size_t i = 0; i < more.size(); ++i) add_to(sums, i, more[i]);
+}
+
 at::Tensor total_loss(const Passes& passes) {
   at::Tensor total;
   for (const at::Tensor& loss : passes.losses) total = total.defined() ? total + loss : loss;
@@ -137,9 +144,11 @@ at::Tensor share_passes(dist::Ranks& ranks, Passes& passes, const std::exception
   bool first = true;
   std::vector<bool> present(optimizer.slots().size());
   passes.sums.clear();
+  passes.routed.clear();
   for (const std::string& text : ranks.exchange(io::Json(own).dump())) {
     const auto report = io::Json::parse(text).get<PassSummary>();
     std::ranges::transform(report.sums, std::back_inserter(passes.sums), tensor_of);
+    add_counts(passes.routed, report.routed);
     reached |= report.reached;
     out_of_memory |= report.out_of_memory;
     for (const uint64_t bits : report.losses) {

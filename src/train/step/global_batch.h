@@ -46,8 +46,11 @@ struct Passes {
   std::vector<at::Tensor> losses;     // one double each, in order
   std::vector<at::Tensor> sums = {};  // for the same, what the step reports: sums of
                                       // -log-probabilities by source, then the objective's figures
+  std::vector<int64_t> routed = {};   // their tokens of each expert, layer by layer, summed
   bool reached = false;               // any trainable
 };
+/// Element by element; `sums` may be empty.
+void add_counts(std::vector<int64_t>& sums, const std::vector<int64_t>& more);
 /// The sum of the losses, added in order; undefined if nothing was reached.
 at::Tensor total_loss(const Passes& passes);
 
@@ -62,7 +65,8 @@ struct OutOfMemoryElsewhere : std::bad_alloc {
 /// One exchange, after which the gradients of `optimizer` are the sums over all processes, in all
 /// of them: a gradient exists if any process has it. `failed`: the out-of-memory exception of this
 /// process's passes; null if none. If one ran out of memory, all throw: their own, or
-/// OutOfMemoryElsewhere. Returns total_loss() over all, and stores the others' sums in `passes`.
+/// OutOfMemoryElsewhere. Returns total_loss() over all, and stores the others' sums and routed
+/// tokens in `passes`.
 at::Tensor share_passes(dist::Ranks& ranks, Passes& passes, const std::exception_ptr& failed,
                         Optimizer& optimizer);
 

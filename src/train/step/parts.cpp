@@ -26,14 +26,14 @@ std::vector<std::vector<data::Sample>> parts_of(const std::vector<data::Sample>&
   return parts;
 }
 
-uint64_t parts_before(const GlobalBatch& whole, int64_t split, int64_t together) {
+int64_t count_parts(const GlobalBatch& whole, int64_t count, int64_t split, int64_t together) {
   int64_t parts = 0;
-  for (int64_t i = 0; i < whole.first; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     const int64_t rows = whole.rows[static_cast<size_t>(i)],
-                  each = rows_of_part(rows, split, together);
+                  each = std::max<int64_t>(1, rows_of_part(rows, split, together));
     parts += at::ceil_div(rows, each);
   }
-  return static_cast<uint64_t>(parts);
+  return parts;
 }
 
 }  // namespace lft::train

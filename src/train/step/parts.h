@@ -10,7 +10,7 @@ namespace lft::train {
 /// At most `split` parts of whole groups of `together` rows.
 std::vector<std::vector<data::Sample>> parts_of(const std::vector<data::Sample>& micro,
                                                 int64_t split, int64_t together);
-/// The number of parts of all micro-batches before this process's.
-uint64_t parts_before(const GlobalBatch& whole, int64_t split, int64_t together);
+/// The number of parts of the first `count` micro-batches of all processes.
+int64_t count_parts(const GlobalBatch& whole, int64_t count, int64_t split, int64_t together);
 
 }  // namespace lft::train

@@ -14,6 +14,7 @@
 #include "src/data/batch.h"
 #include "src/train/explain/autograd_errors.h"
 #include "src/train/machine/device.h"
+#include "src/train/step/expert_figures.h"
 #include "src/train/step/gradient_tree.h"
 #include "src/train/step/kl_term.h"
 #include "src/train/step/parts.h"
@@ -56,11 +57,12 @@ at::Tensor sent_to_host(const at::Tensor& on_device) {
 class MicroBatches {
  public:
   MicroBatches(const TrainState& train_state, const StepOptions& options,
-               const objective::ForwardContext& context, bool recovered)
+               const objective::ForwardContext& context, bool recovered, double balance)
       : train_state_(train_state),
         passes_(recovered || !options.objective->sums_tokens() ? nullptr : options.passes),
         ranks_(*options.ranks),
         sources_(options.sources),
+        balance_(balance),
         context_(context) {}
 
   /// Micro-batches without a supervised token contribute exactly zero and are not run.
@@ -96,6 +98,8 @@ class MicroBatches {
     if (!context.objective->figure_names().empty()) context.figures = &figures;
     if (supervised_tokens(rows) == 0) return;
     const auto& [model, optimizer, scaler, schedule] = train_state_;
+    if (!model->config.text.sparse.empty())
+      context.routing = c10::make_intrusive<layers::Routing>(balance_);
     const bool reaches = can_reach(optimizer, rows);
     at::Tensor loss;
     try {
@@ -109,6 +113,7 @@ class MicroBatches {
     } catch (const std::exception& error) {
       context.logprobs = nullptr;
       context.figures = nullptr;
+      context.routing.reset();
       const auto again = [&] {
         return objective::forward_loss(context, model, samples.make(rows));
       };
@@ -119,6 +124,10 @@ class MicroBatches {
     std::vector<at::Tensor> sums;
     if (logprobs.defined()) sums.push_back(sums_by_source(rows, logprobs, sources_));
     if (figures.defined()) sums.push_back(figures.sum(0).slice(0, 1));  // without the loss
+    if (context.routing) {
+      add_counts(result_.routed, context.routing->tokens());
+      if (balance_ != 0) sums.push_back(context.routing->loss().reshape({1}));
+    }
     if (!sums.empty()) result_.sums.push_back(at::cat(sums));
   }
 
@@ -126,6 +135,7 @@ class MicroBatches {
   PassRunner* const passes_;
   const dist::Ranks& ranks_;
   const int64_t sources_;
+  const double balance_;               // the loss scale and the share of a pass included
   objective::ForwardContext context_;  // of the next pass
   Passes result_;
 };
@@ -134,6 +144,7 @@ class MicroBatches {
 struct WholeLoss {
   at::Tensor loss;  // undefined if no trainable was reached
   at::Tensor sums;  // total_sums()
+  std::vector<int64_t> routed;
 };
 
 /// Runs all passes and sums the gradients.
@@ -145,7 +156,7 @@ WholeLoss run_all(const TrainState& train_state, const StepOptions& options, Mic
     const at::Tensor loss = total_loss(passes);
     if (loss.defined() && options.gradients_ready)
       options.gradients_ready(state.step + 1, train_state.optimizer);
-    return {loss, total_sums(passes)};
+    return {loss, total_sums(passes), std::move(passes.routed)};
   }
   std::exception_ptr failed;
   options.ranks->at("step " + std::to_string(state.step + 1) + ", its passes");
@@ -160,7 +171,7 @@ WholeLoss run_all(const TrainState& train_state, const StepOptions& options, Mic
   options.ranks->at("step " + std::to_string(state.step + 1) + ", its update");
   const at::Tensor loss = share_passes(*options.ranks, passes, failed, train_state.optimizer);
   train_state.scaler.seed();  // also if this process had nothing to run
-  return {loss, total_sums(passes)};
+  return {loss, total_sums(passes), std::move(passes.routed)};
 }
 
 std::vector<SourceLoss> source_losses(const at::Tensor& sums, const GlobalBatch& whole) {
@@ -260,15 +271,19 @@ StepOutcome train_step(const TrainState& train_state, const StepOptions& options
   if (outcome.supervised == 0) return skip(std::move(outcome), state, "no supervised token");
   objective::ForwardContext context = step_context(options, state);
   context.normaliser = options.objective->normaliser(whole.counts());
-  context.dropout->micro_batch =
-      parts_before(whole, state.split, options.objective->rows_together());
+  const auto parts = [&](int64_t micro_batches) {
+    return count_parts(whole, micro_batches, state.split, options.objective->rows_together());
+  };
+  context.dropout->micro_batch = static_cast<uint64_t>(parts(whole.first));
   if (options.objective->uses_kl()) {
     if (whole.ids.size() < 2)
       return skip(std::move(outcome), state, "a single row, which has no other row's answer");
     context.kl = outcome.kl = kl_term(train_state, options, context, samples, whole, state);
   }
-  MicroBatches own(train_state, options, context, state.recovered);
-  const auto [loss, device_sums] = run_all(train_state, options, own, samples, state);
+  const auto passes = static_cast<double>(parts(std::ssize(whole.rows)));
+  MicroBatches own(train_state, options, context, state.recovered,
+                   options.balance * scaler.state().scale / passes);
+  const auto [loss, device_sums, routed] = run_all(train_state, options, own, samples, state);
   if (!loss.defined()) return skip(std::move(outcome), state, "no image for what is trained");
 
   // Machines of different kinds may differ in the last bit of a norm: rank 0's result is used by
@@ -279,13 +294,18 @@ StepOutcome train_step(const TrainState& train_state, const StepOptions& options
   };
   scaler.unscale(optimizer, loss, options.clip_grad_norm, agree);
   scaler.step(optimizer, outcome.lr_factor);
-  const at::Tensor sums = sent_to_host(device_sums);
+  at::Tensor sums = sent_to_host(device_sums);
   if (options.while_device_works) options.while_device_works();
   outcome.stats = scaler.update();
   outcome.loss = outcome.stats.loss;
+  const double balance = options.balance == 0 ? 0 : sums[-1].item<double>() / passes;
+  if (options.balance != 0) sums = sums.slice(0, 0, -1);
   const int64_t sources = options.sources > 1 ? options.sources : 0;
   if (sources > 0) outcome.sources = source_losses(sums, whole);
   outcome.figures = figures_of(*options.objective, sums, sources, context.normaliser);
+  std::ranges::copy(expert_figures(routed, model->config.text.experts.count),
+                    std::back_inserter(outcome.figures));
+  if (options.balance != 0) outcome.figures.emplace_back("balance_loss", balance);
   optimizer.forget_gradients();
   conclude(outcome, scaler, state);
   return outcome;

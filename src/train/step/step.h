@@ -56,6 +56,8 @@ struct StepOptions {
   PassRunner* passes = nullptr;      // runs the passes, if set; not after a recovery, and only if
                                      // the objective sums tokens
   int64_t sources = 1;               // if several, losses are reported by source
+  double balance = 0;                // weight of the routers' load balancing loss (routing.h): its
+                                     // mean over the passes of the global batch; 0: none
   double clip_grad_norm = 1;         // 0: off
   uint64_t seed = 42;                // of the dropout masks
   bool offload_activations = false;  // inputs of recomputed blocks are offloaded to host memory
@@ -90,7 +92,8 @@ struct StepOutcome {
   int64_t supervised = 0, tokens = 0;
   /// For several sources: the mean over the supervised tokens of each source in this step.
   std::vector<SourceLoss> sources = {};
-  /// Objective::means().
+  /// Objective::means(), then those of experts (expert_figures.h) and `balance_loss`, the mean of
+  /// StepOptions::balance without the weight.
   objective::Figures figures = {};
   double kl = 0;  // if the objective uses it
 };

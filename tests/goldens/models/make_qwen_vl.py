@@ -271,9 +271,11 @@ CASES = {
     ),
 }
 # The least differences, over all tokens, between the last expert that computes a token and the
-# first that does not: of probabilities, also with adapters, and of logits. Rounding must not decide.
+# first that does not: of probabilities, also with adapters, and of logits, so that rounding does not
+# decide.
 CLEAR = dict(probabilities=1e-4, logits=0.02)
 EXPERTS = ("mlp.experts.gate_up_proj", "mlp.experts.down_proj")
+BALANCE = 8  # the weight of the load balancing loss next to the sum over the tokens
 # Sizes of the published Qwen2-VL-2B and Qwen2.5-VL-3B (whose files are flat), Qwen3-VL-2B,
 # Qwen3.5-4B, Qwen3-VL-30B-A3B and Qwen3.5-35B-A3B.
 PUBLISHED = {
@@ -853,8 +855,14 @@ def main():
         )
         entry["stored"] = names_of(model)
         if checks:
-            aux_loss = model(**inputs, output_router_logits=True).aux_loss
-            entry["balance_loss"] = float(f"{aux_loss.item():.7g}")
+            model.zero_grad()
+            out = model(**inputs, output_router_logits=True)
+            (BALANCE * out.aux_loss - logprobs_of(out.logits.float()).sum()).backward()
+            entry["balance_loss"] = float(f"{out.aux_loss.item():.7g}")
+            entry["balanced_gradient_norms"] = {
+                canonical(k): float(f"{p.grad.norm().item():.7g}")
+                for k, p in sorted(model.named_parameters())
+            }
         for check in checks:
             check.remove()
         check_choices(model, mask, 0)

@@ -30,11 +30,8 @@ struct Case {
   at::Tensor x = fill_by_hash("x", {40, 12}), share = fill_by_hash("share", {40, 2}),
              in = fill_by_hash("in", {6 * 20, 12}), in_a = fill_by_hash("in_a", {6 * 2, 12}),
              in_b = fill_by_hash("in_b", {6 * 20, 2}), out = fill_by_hash("out", {6 * 12, 10}),
-             out_a = fill_by_hash("out_a", {6 * 2, 10}),
-             out_b = fill_by_hash("out_b", {6 * 12, 2});
-  std::vector<at::Tensor*> all() {
-    return {&x, &share, &in, &in_a, &in_b, &out, &out_a, &out_b};
-  }
+             out_a = fill_by_hash("out_a", {6 * 2, 10}), out_b = fill_by_hash("out_b", {6 * 12, 2});
+  std::vector<at::Tensor*> all() { return {&x, &share, &in, &in_a, &in_b, &out, &out_a, &out_b}; }
   void to(at::ScalarType type) {
     for (at::Tensor* tensor : all()) *tensor = leaf(tensor->to(type));
   }
@@ -67,9 +64,9 @@ at::Tensor want(Case& of) {
       const at::Tensor tokens = (choices().select(1, j) == e).nonzero().flatten();
       const std::vector<at::Tensor> parts =
           of.x.index_select(0, tokens).mm(whole(of.in, of.in_a, of.in_b).t()).chunk(2, 1);
-      const at::Tensor y = (at::silu(parts[0]) * parts[1])
-                               .mm(whole(of.out, of.out_a, of.out_b).t()) *
-                           of.share.select(1, j).index_select(0, tokens).unsqueeze(1);
+      const at::Tensor y =
+          (at::silu(parts[0]) * parts[1]).mm(whole(of.out, of.out_a, of.out_b).t()) *
+          of.share.select(1, j).index_select(0, tokens).unsqueeze(1);
       sum = sum.index_add(0, tokens, y);
     }
   }
@@ -140,8 +137,8 @@ TEST(Experts, ThreadsChangeNoBitAndDirectGradientsAreAdded) {
 TEST(Experts, QuantizedExpertsAreTheirDequantizedWeights) {
   for (const ops::BaseStorage storage : {ops::BaseStorage::kNf4, ops::BaseStorage::kFp8}) {
     const at::Tensor weight = fill_by_hash("w", {3 * 32, 16}), x = fill_by_hash("x", {7, 16});
-    const ExpertRowsPtr rows = ops::sort_by_expert(
-        at::tensor({0, 2, 2, 0, 2, 2, 0}, at::kLong).view({7, 1}), 3);
+    const ExpertRowsPtr rows =
+        ops::sort_by_expert(at::tensor({0, 2, 2, 0, 2, 2, 0}, at::kLong).view({7, 1}), 3);
     const auto coded = ops::quantize_experts(weight, 3, storage, at::kCPU);
     const at::Tensor dense = coded->dense(at::kFloat);
     EXPECT_LT(relative_error(dense, weight), 0.1);

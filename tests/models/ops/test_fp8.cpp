@@ -211,7 +211,10 @@ TEST(Fp8Weight, ShapesThatAGpuCannotTakeAreRefused) {
   }
 }
 
-TEST(Fp8Weight, AModelTrainsAsItsDenseTwin) { expect_trains_as_its_dense_twin(BaseStorage::kFp8); }
+TEST(Fp8Weight, AModelTrainsAsItsDenseTwin) {
+  expect_trains_as_its_dense_twin(BaseStorage::kFp8);
+  expect_trains_as_its_dense_twin(BaseStorage::kFp8, tiny_expert_config());
+}
 
 }  // namespace
 }  // namespace lft::test::fp8_test

@@ -66,7 +66,10 @@ TEST(Nf4Weight, ALayerGivesTheBitsOfItsDenseTwin) {
   }
 }
 
-TEST(Nf4Weight, AModelTrainsAsItsDenseTwin) { expect_trains_as_its_dense_twin(BaseStorage::kNf4); }
+TEST(Nf4Weight, AModelTrainsAsItsDenseTwin) {
+  expect_trains_as_its_dense_twin(BaseStorage::kNf4);
+  expect_trains_as_its_dense_twin(BaseStorage::kNf4, tiny_expert_config());
+}
 
 }  // namespace
 }  // namespace lft::test::nf4_test

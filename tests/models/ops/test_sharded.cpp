@@ -1,9 +1,12 @@
 // Weights sharded over several processes: the same products, at most the memory of a slice
 // and two blocks, and no repeated gathering.
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 
+#include "models/ops/experts/expert_linear.h"
+#include "models/ops/weight/expert_weight.h"
 #include "models/shard_pool.h"
 
 namespace lft::test::sharded_test {
@@ -81,6 +84,55 @@ TEST(ShardedBlocks, AreGatheredOneAheadAndFreedAfterTheirTurn) {
     for (const int64_t block : {2, 0, 4}) visit(block);
   };
   EXPECT_EQ(gathered(jump), 3 + 2);  // a wrong prediction costs one
+}
+
+/// Threads compute several experts of a block at a time.
+TEST(ShardedExperts, GiveTheProductsOfTheWhole) {
+  constexpr int64_t kExperts = 8, kOut = 32, kIn = 48, kTokens = 400;
+  at::manual_seed(5);
+  const at::Tensor weights = at::randn({2 * kExperts * kOut, kIn}), x = at::randn({kTokens, kIn}),
+                   up = at::randn({2 * kTokens, kOut});
+  const ExpertRowsPtr rows = sort_by_expert(
+      at::stack({at::arange(kTokens) % kExperts, (at::arange(kTokens) + 3) % kExperts}, 1),
+      kExperts);
+  const auto run = [&](const Weight& weight) {
+    const at::Tensor own = x.clone().set_requires_grad(true),
+                     y = expert_linear(own, rows, {weight, {}});
+    y.backward(up);
+    return std::pair{y.detach(), own.grad()};
+  };
+  const int threads = at::get_num_threads();
+  at::set_num_threads(4);
+  for (const BaseStorage storage : {BaseStorage::kDense, BaseStorage::kNf4, BaseStorage::kFp8}) {
+    ShardPool pool;
+    pool.parts.resize(3);
+    std::vector<std::vector<c10::intrusive_ptr<CodedWeight>>> layers;  // of the last process
+    for (int64_t own = 0; own < 3; ++own) {
+      const auto blocks =
+          c10::make_intrusive<ShardedBlocks>(std::make_shared<PooledMemory>(pool, own), 2);
+      layers.assign(2, {});
+      for (int64_t i = 0; i < 2 * kExperts; ++i)
+        layers[static_cast<size_t>(i / kExperts)].push_back(c10::make_intrusive<ShardedWeight>(
+            blocks, i / kExperts, at::IntArrayRef({kOut, kIn}), at::kFloat, storage));
+      blocks->hold();
+      for (int64_t i = 0; i < 2 * kExperts; ++i)
+        static_cast<ShardedWeight&>(
+            *layers[static_cast<size_t>(i / kExperts)][static_cast<size_t>(i % kExperts)])
+            .take(weights.narrow(0, i * kOut, kOut));
+    }
+    for (const int64_t layer : {0, 1, 1, 0, 1}) {
+      const at::Tensor own = weights.chunk(2)[static_cast<size_t>(layer)];
+      const Weight whole = storage == BaseStorage::kDense
+                               ? Weight(own)
+                               : Weight(quantize_experts(own, kExperts, storage, at::kCPU));
+      const auto [y, dx] = run(whole);
+      const auto [sharded_y, sharded_dx] =
+          run(c10::make_intrusive<ExpertStorage>(layers[static_cast<size_t>(layer)]));
+      EXPECT_TRUE(sharded_y.equal(y));
+      EXPECT_TRUE(sharded_dx.equal(dx));
+    }
+  }
+  at::set_num_threads(threads);
 }
 
 }  // namespace

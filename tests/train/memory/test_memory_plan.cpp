@@ -13,6 +13,7 @@
 #include "src/train/run/trainer.h"
 #include "support/counting_allocator.h"
 #include "support/llava.h"
+#include "support/tiny_experts.h"
 #include "train/run_files.h"
 
 namespace lft::memory_plan_test {
@@ -53,6 +54,17 @@ class MemoryPlanTest : public ::testing::Test {
     EXPECT_EQ(train::train(recipe, {.gradients_ready = second, .stop_after_step = 2}), 0);
     return static_cast<double>(CountingAllocator::peak());
   }
+  static void expect_counted(const std::vector<Recipe>& recipes) {
+    for (const Recipe& recipe : recipes) {
+      const double seen = measured(recipe), counted = predicted([&] {
+                                              Recipe again = recipe;
+                                              again.output_dir += "-again";
+                                              return again;
+                                            }());
+      std::printf("%s: seen %.0f, counted %.0f\n", recipe.output_dir.c_str(), seen, counted);
+      EXPECT_NEAR(counted, seen, 0.1 * seen) << recipe.output_dir;
+    }
+  }
   /// Without memory outside tensors.
   static double predicted(const Recipe& recipe) {
     RunInputs inputs = open_inputs(recipe);
@@ -80,7 +92,7 @@ TEST_F(MemoryPlanTest, CountsWhatTensorsTake) {
     apply(recipe);
     return recipe;
   };
-  const std::vector<Recipe> recipes = {
+  expect_counted({
       change("fp32", [](Recipe&) {}),
       change("bf16", [](Recipe& r) { r.precision.compute = "bf16", r.model.base_dtype = "bf16"; }),
       change("mixed", [](Recipe& r) { r.precision.compute = "bf16"; }),
@@ -97,15 +109,49 @@ TEST_F(MemoryPlanTest, CountsWhatTensorsTake) {
       change("muon", [](Recipe& r) { r.optim.name = "muon"; }),
       change("nf4", [](Recipe& r) { r.model.base_dtype = "nf4"; }),
       change("fp8", [](Recipe& r) { r.model.base_dtype = "fp8", r.precision.compute = "bf16"; }),
-  };
-  for (const Recipe& recipe : recipes) {
-    const double seen = measured(recipe), counted = predicted([&] {
-                                            Recipe again = recipe;
-                                            again.output_dir += "-again";
-                                            return again;
-                                          }());
-    std::printf("%s: seen %.0f, counted %.0f\n", recipe.output_dir.c_str(), seen, counted);
-    EXPECT_NEAR(counted, seen, 0.1 * seen) << recipe.output_dir;
+  });
+}
+
+/// Text alone: the decoder has experts, and in the second family a gated delta rule.
+TEST_F(MemoryPlanTest, CountsWhatExpertsTake) {
+  const CountingAllocator counting;
+  Json rows = Json::parse(test::slurp(run_.dir().file("rows.json")));
+  for (Json& row : rows) {
+    row.erase("image");
+    row["conversations"][0]["value"] = "What?";
+  }
+  run_.dir().write("rows.json", rows.dump());
+  for (const std::string model_type : {"qwen3_vl_moe", "qwen3_5_moe"}) {
+    Json config = test::expert_config(model_type);
+    config["text_config"].update({{"vocab_size", 264}, {"max_position_embeddings", 512}});
+    config.update({{"image_token_id", 260}, {"video_token_id", 261}});
+    test::write_experts(run_.model(), config,
+                        test::expert_tensors_of(config, DType::kF32, /*transposed=*/false));
+    const auto change = [&](const std::string& name, const std::function<void(Recipe&)>& apply) {
+      Recipe recipe = this->recipe(model_type + "-" + name);
+      recipe.data.image_fit = "native";
+      recipe.lora.dropout = 0;
+      recipe.lora.targets = {"llm:all-linear", "llm:experts.gate_up_proj", "llm:experts.down_proj"};
+      apply(recipe);
+      return recipe;
+    };
+    expect_counted({
+        change("fp32", [](Recipe&) {}),
+        change("experts",
+               [](Recipe& r) {
+                 r.lora.targets = {"llm:experts.gate_up_proj", "llm:experts.down_proj"};
+               }),
+        change("attention",
+               [](Recipe& r) {
+                 r.lora.targets = {"llm:q_proj", "llm:v_proj"};
+               }),
+        change("bf16",
+               [](Recipe& r) { r.precision.compute = "bf16", r.model.base_dtype = "bf16"; }),
+        change("block", [](Recipe& r) { r.train.activation_checkpointing = "block"; }),
+        change("nf4", [](Recipe& r) { r.model.base_dtype = "nf4"; }),
+        change("fp8", [](Recipe& r) { r.model.base_dtype = "fp8", r.precision.compute = "bf16"; }),
+        change("whole", [](Recipe& r) { r.full = {"llm"}, r.lora.targets.clear(); }),
+    });
   }
 }
 

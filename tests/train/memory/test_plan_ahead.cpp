@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <sstream>
+#include <tuple>
 
-#include "src/base/text.h"
+#include "models/registry/registry.h"
 #include "src/hf/known_models.h"
 #include "src/hf/model_dir.h"
 #include "src/recipe/shipped.h"
+#include "src/train/memory/model_table.h"
 #include "src/train/memory/plan_ahead.h"
 #include "support/expect_error.h"
 #include "support/llava.h"
@@ -28,8 +31,9 @@ double peak_of(const PlanAhead& plan, const std::string& changes) {
   return 0;
 }
 
-/// Llama 2 as published (6,738,415,616 and 13,015,864,320 parameters) with 64 more tokens in both
-/// tables, CLIP ViT-L/14 at 336 px (303,507,456) and the projector.
+/// The decoders as published (Llama 2 of 6,738,415,616 and 13,015,864,320 parameters, Llama 3 of
+/// 8,030,261,248, Yi of 34,388,917,248) with 64 more tokens in both tables, CLIP ViT-L/14 at 336 px
+/// (303,507,456) and the projector.
 TEST(PlanAhead, KnownModelsHaveTheParametersOfThePublishedOnes) {
   const auto count = [](const std::string& name) {
     int64_t sum = 0;
@@ -43,39 +47,67 @@ TEST(PlanAhead, KnownModelsHaveTheParametersOfThePublishedOnes) {
   };
   EXPECT_EQ(count("llava-hf/llava-1.5-7b-hf"), llava(6'738'415'616, 4096));
   EXPECT_EQ(count("checkpoints/llava-1.5-13b-hf/"), llava(13'015'864'320, 5120));
+  const std::vector<std::tuple<std::string, int64_t, int64_t>> next = {
+      {"llava-v1.6-vicuna-7b-hf", 6'738'415'616, 4096},
+      {"llava-v1.6-vicuna-13b-hf", 13'015'864'320, 5120},
+      {"llama3-llava-next-8b-hf", 8'030'261'248, 4096},
+      {"llava-v1.6-34b-hf", 34'388'917'248, 7168}};
+  for (const auto& [name, llama, hidden] : next)  // and the vector between rows of patches
+    EXPECT_EQ(count(name), llava(llama, hidden) + hidden) << name;
   // The numbers of parameters that the hub states for these checkpoints, or that transformers
-  // counts from the same sizes (Qwen2-VL, Qwen3.5, InternVL).
-  const std::map<std::string, int64_t> published = {{"llava-v1.6-mistral-7b-hf", 7'566'747'648},
-                                                    {"Qwen2.5-VL-3B-Instruct", 3'754'622'976},
-                                                    {"Qwen2-VL-2B-Instruct", 2'208'985'600},
-                                                    {"Qwen2-VL-7B-Instruct", 8'291'375'616},
-                                                    {"Qwen2-VL-72B-Instruct", 73'405'560'320},
-                                                    {"Qwen2.5-VL-7B-Instruct", 8'292'166'656},
-                                                    {"Qwen2.5-VL-32B-Instruct", 33'452'718'336},
-                                                    {"Qwen2.5-VL-72B-Instruct", 73'410'777'344},
-                                                    {"Qwen3-VL-2B-Instruct", 2'127'532'032},
-                                                    {"Qwen3-VL-4B-Instruct", 4'437'815'808},
-                                                    {"Qwen3-VL-8B-Instruct", 8'767'123'696},
-                                                    {"Qwen3.5-0.8B", 852'985'920},
-                                                    {"Qwen3.5-2B", 2'213'241'664},
-                                                    {"Qwen3.5-4B", 4'539'265'536},
-                                                    {"Qwen3.5-9B", 9'409'813'744},
-                                                    {"Qwen3.5-27B", 27'356'728'560},
-                                                    {"InternVL3-1B-hf", 938'193'024},
-                                                    {"InternVL3-2B-hf", 2'088'957'440},
-                                                    {"InternVL3-8B-hf", 7'944'373'760},
-                                                    {"InternVL3-1B", 938'193'024},
-                                                    {"InternVL3-8B", 7'944'373'760},
-                                                    {"InternVL3_5-1B-HF", 1'060'897'792},
-                                                    {"InternVL3_5-8B-HF", 8'528'318'464},
-                                                    {"InternVL3_5-2B", 2'348'347'392},
-                                                    {"InternVL3_5-4B", 4'732'489'216},
-                                                    {"SmolVLM-256M-Instruct", 256'484'928},
-                                                    {"SmolVLM-500M-Instruct", 507'482'304},
-                                                    {"SmolVLM-Instruct", 2'246'272'880},
-                                                    {"gemma-3-4b-it", 4'300'079'472},
-                                                    {"gemma-3-12b-it", 12'187'325'040},
-                                                    {"gemma-3-27b-it", 27'432'406'640}};
+  // counts from the same sizes (Qwen2-VL, Qwen3.5, InternVL, LLaVA-OneVision, SmolVLM2, Idefics3,
+  // and models with experts); an InternVL's LM head is added.
+  const std::map<std::string, int64_t> published = {
+      {"llava-v1.6-mistral-7b-hf", 7'566'747'648},
+      {"Qwen2.5-VL-3B-Instruct", 3'754'622'976},
+      {"Qwen2-VL-2B-Instruct", 2'208'985'600},
+      {"Qwen2-VL-7B-Instruct", 8'291'375'616},
+      {"Qwen2-VL-72B-Instruct", 73'405'560'320},
+      {"Qwen2.5-VL-7B-Instruct", 8'292'166'656},
+      {"Qwen2.5-VL-32B-Instruct", 33'452'718'336},
+      {"Qwen2.5-VL-72B-Instruct", 73'410'777'344},
+      {"Qwen3-VL-2B-Instruct", 2'127'532'032},
+      {"Qwen3-VL-4B-Instruct", 4'437'815'808},
+      {"Qwen3-VL-8B-Instruct", 8'767'123'696},
+      {"Qwen3-VL-32B-Thinking", 33'357'390'064},
+      {"Qwen3-VL-30B-A3B-Instruct", 31'070'754'032},
+      {"Qwen3-VL-235B-A22B-Thinking", 235'670'022'896},
+      {"Qwen3.5-35B-A3B", 35'107'181'936},
+      {"Qwen3.6-35B-A3B", 35'107'181'936},
+      {"Qwen3.5-397B-A17B", 396'802'360'816},
+      {"Qwen3.5-0.8B", 852'985'920},
+      {"Qwen3.5-2B", 2'213'241'664},
+      {"Qwen3.5-4B", 4'539'265'536},
+      {"Qwen3.5-9B", 9'409'813'744},
+      {"Qwen3.5-27B", 27'356'728'560},
+      {"InternVL3-1B-hf", 938'193'024},
+      {"InternVL3-2B-hf", 2'088'957'440},
+      {"InternVL3-8B-hf", 7'944'373'760},
+      {"InternVL3-1B", 938'193'024},
+      {"InternVL3-8B", 7'944'373'760},
+      {"InternVL3_5-1B-HF", 1'060'897'792},
+      {"InternVL3_5-8B-HF", 8'528'318'464},
+      {"InternVL3_5-2B", 2'348'347'392},
+      {"InternVL3_5-4B", 4'732'489'216},
+      {"InternVL3-14B-hf", 15'117'256'704},
+      {"InternVL3-38B", 38'388'164'992},
+      {"InternVL3-38B-hf", 38'388'164'992},
+      {"InternVL3-78B", 78'408'318'336},
+      {"InternVL3_5-14B", 15'119'523'840},
+      {"InternVL3_5-38B-HF", 38'390'405'504},
+      {"llava-onevision-qwen2-0.5b-ov-hf", 893'675'552},
+      {"llava-onevision-qwen2-7b-si-hf", 8'030'807'584},
+      {"llava-onevision-qwen2-72b-ov-hf", 73'181'570'592},
+      {"SmolVLM-256M-Instruct", 256'484'928},
+      {"SmolVLM-500M-Instruct", 507'482'304},
+      {"SmolVLM-Instruct", 2'246'272'880},
+      {"SmolVLM2-256M-Video-Instruct", 256'484'928},
+      {"SmolVLM2-500M-Video-Instruct", 507'482'304},
+      {"SmolVLM2-2.2B-Instruct", 2'246'784'880},
+      {"Idefics3-8B-Llama3", 8'462'086'384},
+      {"gemma-3-4b-it", 4'300'079'472},
+      {"gemma-3-12b-it", 12'187'325'040},
+      {"gemma-3-27b-it", 27'432'406'640}};
   for (const auto& [name, parameters] : published)
     EXPECT_EQ(count("checkpoints/" + name), parameters) << name;
   EXPECT_LFT_ERROR(ErrorKind::kInput, "llava-hf/llava-1.5-7b-hf", hf::ModelDir::shapes_of("none"));
@@ -108,12 +140,12 @@ TEST(PlanAhead, TheShippedRecipeIsPlannedBeforeAnythingIsThere) {
 /// The GPU that each recipe names, with rows of the maximum length.
 TEST(PlanAhead, TheRecipesFitTheirCards) {
   const std::vector<std::pair<std::string, double>> cards = {
-      {"llava-lora-24gb", 23},   {"llava-lora-40gb", 38},
-      {"llava-lora-80gb", 78},   {"llava-13b-lora", 78},
-      {"llava-full-llm", 138},   {"rows-200", 38},
-      {"rows-200k", 78},         {"documents", 38},
-      {"multi-image", 38},       {"dora", 78},
-      {"projector-pretrain", 78}};
+      {"llava-lora-24gb", 23},    {"llava-lora-40gb", 38},
+      {"llava-lora-80gb", 78},    {"llava-13b-lora", 78},
+      {"llava-full-llm", 138},    {"rows-200", 38},
+      {"rows-200k", 78},          {"documents", 38},
+      {"multi-image", 38},        {"dora", 78},
+      {"projector-pretrain", 78}, {"qwen3-vl-30b-a3b-qlora", 23}};
   for (const auto& [name, gibibytes] : cards) {
     const Recipe recipe = read_recipe(LFT_SOURCE_DIR "/recipes/" + name + ".yaml");
     const PlanAhead plan = plan_ahead(recipe, 0);
@@ -154,8 +186,19 @@ double bytes_in(const std::string& text) {
   return number * (unit == "GB" ? 1e9 : unit == "MB" ? 1e6 : 0);
 }
 
-/// The comment of each recipe states the figure of the command, on a CPU to 5%, since it depends on
-/// the processor.
+/// "passes of 4 rows of 2048 tokens, with an image of 640 x 480 in each.": what a recipe's comment
+/// says of them.
+std::string passes_of(const Recipe& recipe, const PlanAhead& plan) {
+  const int64_t packed = recipe.train.max_tokens_per_step, rows = recipe.train.batch_size;
+  const std::string image = ", with an image of 640 x 480 in each";
+  if (packed > 0) return "packs of " + std::to_string(packed) + " tokens" + image + " row.";
+  std::string of = plan.rows.substr(0, plan.rows.find(','));  // "rows of 2048 tokens"
+  if (rows == 1) of.erase(of.find('s'), 1);
+  return "passes of " + std::to_string(rows) + " " + of + image + ".";
+}
+
+/// The comment of each recipe states the figure of the command and for which passes it is, on a CPU
+/// to 5%, since it depends on the processor.
 TEST(PlanAhead, EachRecipeStatesItsMemory) {
   for (const std::string& name : shipped_names()) {
     const std::string file = LFT_SOURCE_DIR "/recipes/" + name + ".yaml", text = test::slurp(file),
@@ -164,44 +207,41 @@ TEST(PlanAhead, EachRecipeStatesItsMemory) {
     if (name == "quickstart-base")  // its script makes the folder
       recipe.model.path = LFT_SOURCE_DIR "/recipes/quickstart/model";
     const PlanAhead plan = plan_ahead(recipe, 0);
-    const std::string line = text.substr(text.find(mark) + mark.size(), 60);
     ASSERT_NE(text.find(mark), std::string::npos) << name;
+    const size_t begin = text.find(mark) + mark.size(), end = text.find('\n', begin);
+    const std::string line = text.substr(begin, end - begin),
+                      passes = "\n# in " + passes_of(recipe, plan) + "\n";
+    EXPECT_EQ(text.substr(end, passes.size()), passes) << name;
     if (name.starts_with("quickstart") || name == "smolvlm-cpu") {
       EXPECT_NEAR(bytes_in(line), plan.cpu.front().peak, 0.05 * plan.cpu.front().peak)
           << name << ": " << format_bytes(plan.cpu.front().peak);
     } else {
-      EXPECT_EQ(line.substr(0, line.find(" on a GPU")), format_bytes(plan.settings[0].peak))
-          << name;
+      EXPECT_EQ(line, format_bytes(plan.settings[0].peak) + " on a GPU") << name;
+      EXPECT_EQ(peak_ahead(recipe), plan.settings[0].peak) << name;
     }
   }
 }
 
-/// "| `Qwen/Qwen2.5-VL-3B-Instruct` | 3.8B | `qwen-vl-lora` | 14.9 GB | 8.1 GB |"
-TEST(PlanAhead, TheTableOfTheReadmeIsTheCommands) {
-  const std::vector<std::string> known = hf::known_models();
-  std::istringstream page(test::slurp(LFT_SOURCE_DIR "/README.md"));
-  size_t rows = 0;
-  for (std::string line; std::getline(page, line);) {
-    std::vector<std::string> cells;
-    std::istringstream parts(line);
-    for (std::string cell; std::getline(parts, cell, '|');) {
-      std::erase_if(cell, [](char c) { return c == '`'; });
-      cells.emplace_back(trimmed(cell));
-    }
-    if (cells.size() < 6 || std::ranges::find(known, cells[1]) == known.end()) continue;
-    ++rows;
-    Recipe recipe = read_recipe(LFT_SOURCE_DIR "/recipes/" + cells[3] + ".yaml");
-    recipe.model.path = cells[1];
-    EXPECT_EQ(format_bytes(plan_ahead(recipe, 0).settings[0].peak), cells[4]) << line;
-    recipe.model.base_dtype = BaseDtype::kNf4;
-    EXPECT_EQ(format_bytes(plan_ahead(recipe, 0).settings[0].peak), cells[5]) << line;
-    const family::ModelConfig config = hf::ModelDir::shapes_of(cells[1]).config;
-    double parameters = 0;
-    for (const family::TensorSpec& spec : test::tensors_of(config))
-      parameters += static_cast<double>(c10::multiply_integers(spec.shape));
-    EXPECT_EQ(format_number(parameters / 1e9, "%.1fB"), cells[2]) << line;
+TEST(ModelTable, IsThatOfTheReadme) {
+  const std::string table = model_table(), page = test::slurp(LFT_SOURCE_DIR "/README.md");
+  const size_t begin = page.find(table.substr(0, table.find('\n')));
+  ASSERT_NE(begin, std::string::npos);
+  EXPECT_EQ(page.substr(begin, page.find("\n\n", begin) + 1 - begin), table)
+      << "put the output of lft recipe models into README.md";
+}
+
+/// Every model_type that lft reads has known checkpoints, and each of them has a recipe.
+TEST(ModelTable, HasEveryFamilyAndARecipeForIt) {
+  std::set<std::string> types;
+  const std::vector<std::string> recipes = shipped_names();
+  for (const std::string& name : hf::known_models()) {
+    EXPECT_TRUE(std::ranges::count(recipes, family_recipe(name))) << name;
+    types.insert(hf::ModelDir::shapes_of(name).config.model_type);
   }
-  EXPECT_GE(rows, 15u);
+  const std::vector<std::string> read = registry::model_types();
+  EXPECT_EQ(types, std::set<std::string>(read.begin(), read.end()));
+  EXPECT_EQ(family_recipe("somewhere/gemma-3-4b-it/"), "gemma3-lora");
+  EXPECT_EQ(family_recipe("gemma-3-4b"), "");
 }
 
 TEST(PlanAhead, ConfigAloneIsEnoughAndEverySettingReadsBack) {
