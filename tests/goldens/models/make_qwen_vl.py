@@ -271,8 +271,8 @@ CASES = {
     ),
 }
 # The least differences, over all tokens, between the last expert that computes a token and the
-# first that does not: of probabilities, also with adapters, and of logits, so that rounding does not
-# decide.
+# first that does not: of probabilities, also with adapters, and of logits, so that rounding does
+# not decide.
 CLEAR = dict(probabilities=1e-4, logits=0.02)
 EXPERTS = ("mlp.experts.gate_up_proj", "mlp.experts.down_proj")
 BALANCE = 8  # the weight of the load balancing loss next to the sum over the tokens

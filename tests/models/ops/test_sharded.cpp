@@ -126,8 +126,9 @@ TEST(ShardedExperts, GiveTheProductsOfTheWhole) {
                                ? Weight(own)
                                : Weight(quantize_experts(own, kExperts, storage, at::kCPU));
       const auto [y, dx] = run(whole);
-      const auto [sharded_y, sharded_dx] =
-          run(c10::make_intrusive<ExpertStorage>(layers[static_cast<size_t>(layer)]));
+      const c10::intrusive_ptr<CodedWeight> experts =
+          c10::make_intrusive<ExpertStorage>(layers[static_cast<size_t>(layer)]);
+      const auto [sharded_y, sharded_dx] = run(experts);
       EXPECT_TRUE(sharded_y.equal(y));
       EXPECT_TRUE(sharded_dx.equal(dx));
     }
