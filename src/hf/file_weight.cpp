@@ -60,7 +60,7 @@ at::Tensor FileWeight::dense(at::ScalarType dtype) const {
     row += info.shape.front();
   }
   fill_weights(jobs);
-  return (stored_.transposed ? weight.t() : weight).to(dtype);
+  return stored_.transposed ? weight.t().to(dtype).contiguous() : weight.to(dtype);
 }
 
 at::Tensor FileWeight::product(const at::Tensor& x, const at::Tensor& bias) const {

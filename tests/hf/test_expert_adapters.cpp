@@ -209,7 +209,7 @@ TEST_P(ExpertAdapters, OtherShapesAreRefusedByName) {
   // The name of the other projection than that of the tensors.
   refuses({.gate_up = false, .config = {{"target_parameters", {"mlp.experts.gate_up_proj"}}}},
           "expected [16, 32]", nullptr);
-  refuses({}, "lora_B.weight",
+  refuses({}, "gate_up_proj: lora_A without lora_B",
           [&](StoredTensors& tensors) { tensors.erase(key + ".base_layer.lora_B.weight"); });
 }
 

@@ -21,11 +21,11 @@ from test_families import (  # noqa: F401, the fixtures
 )
 from tools import lft, step_lines
 
-STEPS, WEIGHT = 8, 0.5
+STEPS, WEIGHT = 4, 0.5
 FIGURES = ("balance_loss", "experts_unused", "expert_load")
 
 
-@pytest.fixture(scope="module", params=["moe_gqa", "moe35_gqa"])
+@pytest.fixture(scope="module", params=["moe_gqa", "moe35_tied"])
 def model(request, family_dir, family_adapter, tmp_path_factory):  # noqa: F811
     """The name, a checkpoint that asks for the loss, and an adapter."""
     path = tmp_path_factory.mktemp("balanced") / request.param
@@ -136,7 +136,7 @@ def test_recomputation_and_processes_change_nothing(
     ):
         more = dict(grad_accum=4, max_steps=3, **train)
         recipe = recipe_of(model, tmp_path / kind, family_rows, images, **more)
-        lft(*launch, "train", recipe)
+        lft(*(launch or ["train"]), recipe)
         runs[kind] = step_lines(tmp_path / kind)
     for kind in ("recomputed", "two"):
         for line, one in zip(runs[kind], runs["one"], strict=True):
@@ -167,12 +167,11 @@ def test_a_model_that_does_not_ask_for_it_reports_usage_alone(
     tmp_path,  # noqa: F811
 ):
     for name in ("moe_tied", "qwen3_tied"):
-        train = dict(max_steps=1)
+        train = dict(max_steps=2)
         recipe = make_recipe(
             name, tmp_path / name, family_dir(name), family_rows, images, train=train
         )
         said = lft("train", recipe).stderr
         assert "load balancing" not in said
-        (line,) = step_lines(tmp_path / name)
-        found = [key for key in FIGURES if key in line]
+        found = [key for key in FIGURES if key in step_lines(tmp_path / name)[0]]
         assert found == ([] if name == "qwen3_tied" else ["experts_unused", "expert_load"])

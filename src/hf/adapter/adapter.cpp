@@ -118,10 +118,12 @@ class KeyReader {
         file_(file),
         config_(config),
         family_(family_of(file)),
+        where_(where),
         ranks_(keys_of(config.rank_pattern), where + ": rank_pattern"),
         alphas_(keys_of(config.alpha_pattern), where + ": alpha_pattern") {}
 
   void read() {
+    check_parameters();
     for (const auto& [name, info] : file_.tensors()) place(name, info);
     pair_up();
     const std::vector<Faults> faults = {unknown_, twice_, alone_, rank_, mistyped_};
@@ -134,6 +136,22 @@ class KeyReader {
   }
 
  private:
+  /// PEFT's target_parameters can adapt any tensor.
+  void check_parameters() const {
+    for (const std::string& parameter : config_.rule.parameters) {
+      if (std::ranges::any_of(family_.names.experts, [&](const std::string& end) {
+            return end.ends_with("." + parameter) || parameter.ends_with(end) ||
+                   end == "." + parameter;
+          }))
+        continue;
+      refuse(ErrorKind::kInput, "the adapter asks for something that is not supported",
+             where_ + ": target_parameters", io::json_text(io::Json(config_.rule.parameters)),
+             family_.names.experts.empty()
+                 ? "PEFT's default (null), as a " + family_.name + " has no experts"
+                 : "names of experts, of " + join(family_.names.experts));
+    }
+  }
+
   void place(const std::string& name, const io::TensorInfo& info) {
     if (info.dtype != io::DType::kF32 && info.dtype != io::DType::kF16 &&
         info.dtype != io::DType::kBF16) {
@@ -145,10 +163,9 @@ class KeyReader {
     Key key = split_key(inner);
     std::string canonical = canonical_name(family_, key.module);
     if (!key.tensor.empty())
-      canonical = wrapped_experts(
-          family_.names, canonical,
-          file_.tensors().contains(kPeftPrefix + key.module + ".base_layer." + key.kind),
-          config_.rule.parameters);
+      canonical =
+          wrapped_experts(family_.names, canonical, has_inner(key.module), config_.rule.parameters);
+    if (key.kind.empty() && family_.names.is_experts(canonical)) canonical += ".weight";
     if (is_second_name(inner)) return;
     if (key.embeds != (!key.tensor.empty() && canonical == kEmbedding))
       return unknown_.items.push_back(name);
@@ -177,6 +194,13 @@ class KeyReader {
         family_.names.is_experts(canonical) ? family_.names.peft_name(canonical) : key.module;
     if (adapted_.insert(spelled).second) take_own(spelled, canonical);
     check_rank(key, canonical, name, info);
+  }
+
+  /// Whether the file has tensors of a wrapper of experts inside this one.
+  bool has_inner(const std::string& wrapper) const {
+    const std::string inner = kPeftPrefix + wrapper + ".base_layer.lora_";
+    const auto next = file_.tensors().lower_bound(inner);
+    return next != file_.tensors().end() && next->first.starts_with(inner);
   }
 
   /// The rank and alpha of the module, if a pattern changes them. Patterns use the names in the
@@ -277,6 +301,7 @@ class KeyReader {
   const io::SafetensorsFile& file_;
   const PeftConfig& config_;
   const family::Family& family_;
+  const std::string where_;
   const PeftPatterns ranks_, alphas_;
   std::set<std::string> adapted_;  // names in PEFT's spelling
   const lora::Variant& variant_ = lora::find_variant(dir_.lora.variant);
