@@ -121,6 +121,10 @@ TEST_F(MemoryPlanTest, CountsWhatExpertsTake) {
     row["conversations"][0]["value"] = "What?";
   }
   run_.dir().write("rows.json", rows.dump());
+  std::string tokenizer = test::byte_tokenizer().dump();
+  constexpr std::string_view kImage = "<image>";
+  tokenizer.replace(tokenizer.find(kImage), kImage.size(), "<|image_pad|>");
+  run_.dir().write("model/tokenizer.json", tokenizer);
   for (const std::string model_type : {"qwen3_vl_moe", "qwen3_5_moe"}) {
     Json config = test::expert_config(model_type);
     config["text_config"].update({{"vocab_size", 264}, {"max_position_embeddings", 512}});

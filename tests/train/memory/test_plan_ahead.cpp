@@ -222,7 +222,14 @@ TEST(PlanAhead, EachRecipeStatesItsMemory) {
   }
 }
 
-TEST(ModelTable, IsThatOfTheReadme) {
+/// The recipes of the source tree as the bundled ones.
+class ModelTable : public ::testing::Test {
+ protected:
+  ModelTable() { ::setenv("LFT_RECIPES", LFT_SOURCE_DIR "/recipes", 1); }
+  ~ModelTable() override { ::unsetenv("LFT_RECIPES"); }
+};
+
+TEST_F(ModelTable, IsThatOfTheReadme) {
   const std::string table = model_table(), page = test::slurp(LFT_SOURCE_DIR "/README.md");
   const size_t begin = page.find(table.substr(0, table.find('\n')));
   ASSERT_NE(begin, std::string::npos);
@@ -231,7 +238,7 @@ TEST(ModelTable, IsThatOfTheReadme) {
 }
 
 /// Every model_type that lft reads has known checkpoints, and each of them has a recipe.
-TEST(ModelTable, HasEveryFamilyAndARecipeForIt) {
+TEST_F(ModelTable, HasEveryFamilyAndARecipeForIt) {
   std::set<std::string> types;
   const std::vector<std::string> recipes = shipped_names();
   for (const std::string& name : hf::known_models()) {
