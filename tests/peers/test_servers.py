@@ -8,12 +8,18 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.lora import LoraLayer
+from peft.tuners.lora.layer import ParamWrapper
 from transformers import AutoConfig
 
 import families
 from cases import ADAPTERS
 from servers import Refusal, sglang_updates, vllm_updates
-from test_families import NAMES, family_adapter, family_dir  # noqa: F401, the fixtures
+from test_families import (  # noqa: F401, the fixtures
+    NAMES,
+    adapted_experts,
+    family_adapter,
+    family_dir,
+)
 from tools import lft
 
 RELATIVE = 1e-5  # float32: products are sums of at most 17 terms, and a scale
@@ -64,12 +70,17 @@ def base_of(path):
 
 
 def updates_of(model):
-    """{module: delta W} computed by PEFT."""
+    """{module: delta W} computed by PEFT, without experts."""
     return {
         name: layer.get_delta_weight("default").detach()
         for name, layer in model.base_model.model.named_modules()
-        if isinstance(layer, LoraLayer)
+        if isinstance(layer, LoraLayer) and not isinstance(layer, ParamWrapper)
     }
+
+
+def experts_of(model):
+    """{parameter: its values}"""
+    return {key: value for key, value in model.state_dict().items() if ".mlp.experts." in key}
 
 
 def own_name(name):
@@ -147,8 +158,21 @@ def test_vllm_adds_what_peft_adds_to_each_family(
     family_adapter,  # noqa: F811
     tmp_path,
 ):
-    model, adapter = family_dir(name), family_adapter(name)
-    compare_vllm(exported(adapter, model, "vllm", tmp_path / "out"), model, adapter)
+    model, adapter, out = family_dir(name), family_adapter(name), tmp_path / "out"
+    done = exported(adapter, model, "vllm", out)
+    compare_vllm(done, model, adapter)
+    assert ("of experts, whose LoRA vLLM does not read" in done.stdout) == bool(
+        adapted_experts(name)
+    )
+    if not adapted_experts(name):
+        return
+    merged = PeftModel.from_pretrained(base_of(model), adapter).merge_and_unload()
+    # The base to serve with the adapter, rounded as it is stored.
+    narrow = families.SPECS[name].get("dtype") == torch.bfloat16
+    want, got = experts_of(merged), experts_of(base_of(out / "base"))
+    assert want.keys() == got.keys() and want
+    for key, value in want.items():
+        assert torch.allclose(got[key], value, rtol=2**-8 if narrow else 1e-5, atol=1e-6), key
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if re.match("qwen(2|25|3)_", name)])
