@@ -15,20 +15,13 @@ namespace {
 
 /// Family and recipe, in the order of the table.
 const std::pair<const char*, const char*> kRecipes[] = {
-    {"SmolVLM", "smolvlm-lora"},
-    {"SmolVLM2", "smolvlm-lora"},
-    {"Idefics3", "idefics3-lora"},
-    {"Qwen3.5", "qwen3_5-lora"},
-    {"Qwen3.5-MoE", "qwen3_5-lora"},
-    {"Qwen3-VL", "qwen3-vl-lora"},
-    {"Qwen3-VL-MoE", "qwen3-vl-lora"},
-    {"Qwen2.5-VL", "qwen-vl-lora"},
-    {"Qwen2-VL", "qwen-vl-lora"},
-    {"InternVL3.5", "internvl-lora"},
-    {"InternVL3", "internvl-lora"},
-    {"Gemma 3", "gemma3-lora"},
-    {"LLaVA-OneVision", "onevision-lora"},
-    {"LLaVA-NeXT", "llava-next-lora"},
+    {"SmolVLM", "smolvlm-lora"},           {"SmolVLM2", "smolvlm-lora"},
+    {"Idefics3", "idefics3-lora"},         {"Qwen3.5", "qwen3_5-lora"},
+    {"Qwen3.5-MoE", "qwen3_5-lora"},       {"Qwen3-VL", "qwen3-vl-lora"},
+    {"Qwen3-VL-MoE", "qwen3-vl-lora"},     {"Qwen2.5-VL", "qwen-vl-lora"},
+    {"Qwen2-VL", "qwen-vl-lora"},          {"InternVL3.5", "internvl-lora"},
+    {"InternVL3", "internvl-lora"},        {"Gemma 3", "gemma3-lora"},
+    {"LLaVA-OneVision", "onevision-lora"}, {"LLaVA-NeXT", "llava-next-lora"},
     {"LLaVA-1.5", "llava-lora-40gb"},
 };
 
