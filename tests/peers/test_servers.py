@@ -161,9 +161,7 @@ def test_vllm_adds_what_peft_adds_to_each_family(
     model, adapter, out = family_dir(name), family_adapter(name), tmp_path / "out"
     done = exported(adapter, model, "vllm", out)
     compare_vllm(done, model, adapter)
-    assert ("of experts, whose LoRA vLLM does not read" in done.stdout) == bool(
-        adapted_experts(name)
-    )
+    assert ("of experts, whose LoRA vLLM" in done.stdout) == bool(adapted_experts(name))
     if not adapted_experts(name):
         return
     merged = PeftModel.from_pretrained(base_of(model), adapter).merge_and_unload()
