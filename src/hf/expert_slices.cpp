@@ -51,6 +51,21 @@ ExpertParts expert_parts(const ModelDir& dir, const std::string& name,
   return of;
 }
 
+at::Tensor read_weight(const ModelDir& dir, const std::string& name,
+                       const std::vector<int64_t>& shape) {
+  if (!dir.config.family->names.is_expert_weight(name)) {
+    const ModelDir::Place& place = dir.tensors.at(name);
+    return read_tensor(dir.files[place.file], dir.info(place));
+  }
+  const int64_t experts = dir.config.text.experts.count;
+  std::vector<at::Tensor> all;
+  for (int64_t expert = 0; expert < experts; ++expert) {
+    const ExpertParts of = expert_parts(dir, name, shape, expert, experts);
+    all.push_back(of.whole(read_tensor(*of.parts[0].file, of.parts[0].info)));
+  }
+  return at::cat(all);
+}
+
 at::Tensor written_tensor(const family::ModelConfig& config, const std::string& name,
                           const at::Tensor& tensor) {
   if (!config.family->names.is_expert_weight(name)) return tensor;

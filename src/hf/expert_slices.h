@@ -32,6 +32,11 @@ struct ExpertParts {
 ExpertParts expert_parts(const ModelDir& dir, const std::string& name,
                          const std::vector<int64_t>& shape, int64_t expert, int64_t experts);
 
+/// The weight with this canonical name and shape, [rows, in], as stored in any of these layouts; or
+/// another tensor, as it is stored. On the CPU.
+at::Tensor read_weight(const ModelDir& dir, const std::string& name,
+                       const std::vector<int64_t>& shape);
+
 /// The tensor with this canonical name as it is written: experts as [experts, out, in], as
 /// transformers saves them.
 at::Tensor written_tensor(const family::ModelConfig& config, const std::string& name,

@@ -33,6 +33,7 @@ RUNS = [
     ("qwen25_gqa", "second_stage"),
     ("qwen35_gqa", "second_stage"),
     ("moe_gqa", "decoder_and_lora"),
+    ("moe35_tied", "decoder_and_lora"),  # a tensor for each expert
     ("moe35_gqa", "second_stage"),
 ]
 

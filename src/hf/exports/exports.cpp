@@ -167,12 +167,8 @@ class Exporter {
                      {.takes = rest, .in_float32 = request_.target == Target::kGguf});
     const ModelDir written = ModelDir::open(to);
     for (const auto& [name, tensor] : full_) {
-      const ModelDir::Place& place = written.tensors.at(name);
-      const io::TensorInfo& info = written.info(place);
-      const at::Tensor read = read_tensor(written.files[place.file], info);
-      at::Tensor want = written_tensor(base_.config, name, tensor).to(read.scalar_type());
-      if (stores_transposed(info, tensor.sizes().vec())) want = want.transpose(1, 2);
-      if (!read.equal(want))
+      const at::Tensor read = read_weight(written, name, tensor.sizes().vec());
+      if (!read.equal(tensor.to(read.scalar_type())))
         throw Error(ErrorKind::kInternal, "the export reads back otherwise: " + name);
     }
     const auto experts = std::ranges::count_if(updates_.tensors, [&](const auto& item) {
