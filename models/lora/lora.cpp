@@ -68,11 +68,11 @@ at::Tensor lora_merged_oi(const at::Tensor& weight_oi, const at::Tensor& a_ri,
                           const at::Tensor& b_or, double scale) {
   const at::NoGradGuard no_grad;
   const int64_t experts = a_ri.size(0) / b_or.size(1);
-  const at::Tensor product =
+  at::Tensor product =
       experts == 1 ? at::mm(b_or, a_ri)
                    : at::bmm(b_or.unflatten(0, {experts, -1}), a_ri.unflatten(0, {experts, -1}))
                          .flatten(0, 1);
-  return at::Tensor(product).mul_(scale).add_(weight_oi);
+  return product.mul_(scale).add_(weight_oi);
 }
 
 Variant lora_variant() {

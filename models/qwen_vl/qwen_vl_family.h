@@ -1,6 +1,5 @@
 // Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5 as families, the last two also as mixtures of experts.
-// They differ in their vision part, in
-// the decoder's config and in the names of their checkpoints.
+// They differ in their vision part, in the decoder's config and in the names of their checkpoints.
 #pragma once
 #include "models/family/family.h"
 #include "models/qwen_vl/config.h"

@@ -72,9 +72,8 @@ class StoredLayers {
   }
   /// Stores a weight with those of all experts.
   void take_all(const std::string& name, const at::Tensor& weight) {
-    const auto parts = static_cast<int64_t>(parts_.at(name).size());
-    for (int64_t part = 0; part < parts; ++part)
-      take(name, static_cast<size_t>(part), weight.chunk(parts)[static_cast<size_t>(part)]);
+    const std::vector<at::Tensor> parts = weight.chunk(std::ssize(parts_.at(name)));
+    for (size_t part = 0; part < parts.size(); ++part) take(name, part, parts[part]);
   }
   /// Sets the target of a stored tensor, which is the weight of a layer or of one of its experts.
   void set(WeightJob& job, size_t part) {
@@ -88,14 +87,9 @@ class StoredLayers {
       job.target = values;
     }
   }
-  /// Gives the layers their weights, once all are taken.
-  void store() {
-    for (const auto& [name, parts] : parts_) {
-      layers::Linear layer = layers_.at(name);
-      c10::intrusive_ptr<ops::CodedWeight> weight = parts.front();
-      if (layer->experts > 0) weight = c10::make_intrusive<ops::ExpertStorage>(parts);
-      layer->store(weight);
-    }
+  /// Gives the layers their quantized weights, once all are taken; other weights they have already.
+  void finish() {
+    if (codes() && !base_.shards) store();
   }
   /// The digest sums over all ranks, each of which has read only its slices.
   void join(const std::vector<WeightJob>& jobs, std::vector<uint64_t>& digests) const {
@@ -108,6 +102,14 @@ class StoredLayers {
   }
 
  private:
+  void store() {
+    for (const auto& [name, parts] : parts_) {
+      layers::Linear layer = layers_.at(name);
+      c10::intrusive_ptr<ops::CodedWeight> weight = parts.front();
+      if (layer->experts > 0) weight = c10::make_intrusive<ops::ExpertStorage>(parts);
+      layer->store(weight);
+    }
+  }
   ops::ShardedWeight& sharded(const std::string& name, size_t part) const {
     return static_cast<ops::ShardedWeight&>(*parts_.at(name)[part]);
   }
@@ -252,7 +254,7 @@ family::Model load_model(const ModelDir& dir, at::ScalarType dtype, at::Device d
   }
   std::vector<uint64_t> digests = fill_weights(jobs, {.check_finite = check_finite});
   stored.join(jobs, digests);
-  if (stored.codes() && !base.shards) stored.store();
+  stored.finish();
   if (digest == nullptr) return model;
   Sha256 hash;
   for (size_t i = 0; i < jobs.size(); ++i)
@@ -281,7 +283,7 @@ family::Model random_model(const family::ModelConfig& config, at::ScalarType dty
     }
   }
   if (base.shards) base.shards->sum({});
-  if (stored.codes() && !base.shards) stored.store();
+  stored.finish();
   return model;
 }
 

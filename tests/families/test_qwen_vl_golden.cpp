@@ -141,10 +141,10 @@ TEST_P(QwenVlGolden, LoraLogprobsAndGradientsArePefts) {
   }
 }
 
-TEST_P(QwenVlGolden, Bfloat16IsNear) {
+class QwenVlBfloat16 : public QwenVlGolden {};
+
+TEST_P(QwenVlBfloat16, IsNear) {
   const at::NoGradGuard no_grad;
-  if (config_.text.experts.count > 0 && !model_->is_causal())
-    GTEST_SKIP() << "BF16 changes what the recurrence gives a router by more than 1";
   const family::Model half =
       config_.family->build(config_, at::kBFloat16, at::kCPU, ops::BaseStorage::kDense);
   for (auto& item : half->named_parameters())
@@ -217,7 +217,16 @@ TEST_P(QwenVlGolden, AnImageWhosePositionsLieApartIsRefused) {
   EXPECT_EQ(info.what, "the positions of an image are not contiguous");
 }
 
+/// All but the one whose routers follow a recurrence: BF16 changes their choices, in transformers,
+/// too, and the answers with them.
+std::vector<const char*> bfloat16_cases() {
+  std::vector<const char*> cases(std::begin(kCases), std::end(kCases));
+  std::erase_if(cases, [](std::string_view name) { return name == "qwen3_5_moe"; });
+  return cases;
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, QwenVlGolden, ::testing::ValuesIn(kCases), case_name);
+INSTANTIATE_TEST_SUITE_P(Cases, QwenVlBfloat16, ::testing::ValuesIn(bfloat16_cases()), case_name);
 
 }  // namespace
 }  // namespace lft::test::qwen_vl_test

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 
 
 def as_published_experts(path):
-    """Files that were saved as they lie in memory: the config has `num_experts`, and Qwen3-VL's
+    """Files that contain the tensors as they are in memory: the config has `num_experts`, and Qwen3-VL's
     experts are [expert, in, out]."""
     file = path / "config.json"
     data = json.loads(file.read_text())

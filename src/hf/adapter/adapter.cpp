@@ -139,9 +139,9 @@ class KeyReader {
   /// PEFT's target_parameters can adapt any tensor.
   void check_parameters() const {
     for (const std::string& parameter : config_.rule.parameters) {
-      if (std::ranges::any_of(family_.names.experts, [&](const std::string& end) {
-            return end.ends_with("." + parameter) || parameter.ends_with(end) ||
-                   end == "." + parameter;
+      if (family_.names.is_experts(parameter) ||
+          std::ranges::any_of(family_.names.experts, [&](const std::string& end) {
+            return names_parameter({parameter}, end);
           }))
         continue;
       refuse(ErrorKind::kInput, "the adapter asks for something that is not supported",

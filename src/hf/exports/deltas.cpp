@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "kernels/common/error.h"
-#include "models/lora/lora.h"
 #include "models/lora/registry.h"
 #include "src/base/text.h"
 #include "src/hf/exports/clients.h"
@@ -29,8 +28,7 @@ int64_t experts_of(const lora::NamedTensors& tensors) {
 }
 
 at::Tensor delta_oi(const lora::NamedTensors& tensors, double scale) {
-  const at::Tensor &a = tensors.at("lora_A"), &b = tensors.at("lora_B");
-  return lora::lora_merged_oi(at::zeros({b.size(0), a.size(1)}), a, b, scale);
+  return at::mm(tensors.at("lora_B"), tensors.at("lora_A")).mul_(scale);
 }
 
 }  // namespace
