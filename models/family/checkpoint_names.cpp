@@ -1,7 +1,6 @@
 #include "models/family/checkpoint_names.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "models/family/names.h"
 
@@ -37,22 +36,6 @@ bool CheckpointNames::is_expert_weight(std::string_view name) const {
   return name.ends_with(kWeightEnd) && is_experts(name.substr(0, name.size() - kWeightEnd.size()));
 }
 
-std::optional<ExpertPiece> CheckpointNames::expert_piece(const std::string& name) const {
-  constexpr std::string_view kExperts = ".mlp.experts.";
-  const size_t begin = name.find(kExperts), digits = begin + kExperts.size();
-  if (!experts_apart || begin == std::string::npos) return std::nullopt;
-  const size_t dot = name.find('.', digits);
-  int64_t expert = 0;
-  const char* const end = name.data() + std::min(dot, name.size());
-  if (const auto [at, error] = std::from_chars(name.data() + digits, end, expert);
-      error != std::errc() || at != end || dot == std::string::npos || expert < 0)
-    return std::nullopt;
-  const std::string layer = name.substr(dot + 1), of_experts = name.substr(0, digits);
-  if (layer == "down_proj.weight") return ExpertPiece{of_experts + "down_proj.weight", expert};
-  if (layer != "gate_proj.weight" && layer != "up_proj.weight") return std::nullopt;
-  return ExpertPiece{of_experts + "gate_up_proj.weight", expert, layer == "up_proj.weight"};
-}
-
 std::string CheckpointNames::canonical_name(const std::string& stored,
                                             const ModelConfig& config) const {
   if (std::ranges::any_of(ignored, [&](const auto& end) { return stored.ends_with(end); }))
@@ -60,15 +43,17 @@ std::string CheckpointNames::canonical_name(const std::string& stored,
   if (std::string_view rest; std::ranges::any_of(
           ignored_parts, [&](const auto& part) { return strip(stored, part, &rest); }))
     return "";
-  const std::string name = from_peft_name(stored);
+  const std::string name = tensor_of_peft(stored);
   if (name.empty()) return stored;
-  if (is_experts(name)) return name + std::string(kWeightEnd);
   return config.text.tie_embeddings && name == "language_model.lm_head.weight" ? "" : name;
 }
 
+std::string CheckpointNames::as_stored(const std::string& name) const {
+  return is_expert_weight(name) ? name.substr(0, name.size() - kWeightEnd.size()) : name;
+}
+
 std::string CheckpointNames::stored_name(const std::string& name) const {
-  const std::string found = renamed(stored, name, name);
-  return is_expert_weight(name) ? found.substr(0, found.size() - kWeightEnd.size()) : found;
+  return as_stored(renamed(stored, name, name));
 }
 
 std::string CheckpointNames::peft_name(const std::string& name) const {
@@ -76,13 +61,17 @@ std::string CheckpointNames::peft_name(const std::string& name) const {
 }
 
 std::string CheckpointNames::whole_name(const std::string& name) const {
-  const std::string found = renamed(newest, name, peft_name(name));
-  return is_expert_weight(name) ? found.substr(0, found.size() - kWeightEnd.size()) : found;
+  return as_stored(renamed(newest, name, peft_name(name)));
 }
 
 std::string CheckpointNames::from_peft_name(const std::string& peft) const {
   if (experts.empty() && peft.find(".mlp.experts") != std::string::npos) return "";
   return renamed(canonical, peft, "");
+}
+
+std::string CheckpointNames::tensor_of_peft(const std::string& peft) const {
+  const std::string name = from_peft_name(peft);
+  return is_experts(name) ? name + std::string(kWeightEnd) : name;
 }
 
 std::vector<std::string> CheckpointNames::modules_of_scope(const std::string& scope) const {

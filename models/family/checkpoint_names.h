@@ -2,7 +2,6 @@
 // PEFT's adapters, as tables of prefixes. Names in lft are canonical (names.h).
 #pragma once
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,14 +14,6 @@ namespace lft::family {
 struct NameRule {
   std::string from, to;  // an empty `to`: the model has no such part
   bool exact = false;    // the rule applies to `from` only
-};
-
-/// A canonical name that is a part of the weight of experts in some checkpoints,
-/// "...mlp.experts.3.up_proj.weight", and its place there.
-struct ExpertPiece {
-  std::string weight;  // canonical name of the weight of all experts
-  int64_t expert = 0;
-  bool second = false;  // up, below gate
 };
 
 /// In each table the first rule that matches is used.
@@ -43,8 +34,6 @@ struct CheckpointNames {
   bool is_experts(std::string_view module) const;
   /// Whether this is the canonical name of the weight of one.
   bool is_expert_weight(std::string_view name) const;
-  /// The part of a weight of experts that this canonical name is, if any.
-  std::optional<ExpertPiece> expert_piece(const std::string& name) const;
   /// The canonical name of a tensor of a checkpoint; "" for one to ignore (also the LM head if it
   /// is tied); the name itself if it is not the model's.
   std::string canonical_name(const std::string& stored, const ModelConfig& config) const;
@@ -57,8 +46,14 @@ struct CheckpointNames {
   std::string whole_name(const std::string& name) const;
   /// The canonical module name of a PEFT key's module part in any dialect; "" if it is unknown.
   std::string from_peft_name(const std::string& peft) const;
+  /// The canonical name of a tensor, which is the weight if PEFT's key is a module of experts.
+  std::string tensor_of_peft(const std::string& peft) const;
   /// PEFT's names of the modules of a scope (llm, projector, vision), for modules_to_save.
   std::vector<std::string> modules_of_scope(const std::string& scope) const;
+
+ private:
+  /// Without the end of the weight of experts.
+  std::string as_stored(const std::string& name) const;
 };
 
 /// The names of a model with LLaVA's layout: canonical names on disk, and from transformers 4.52 on

@@ -67,6 +67,9 @@ class LinearImpl : public torch::nn::Module {
 
   at::Tensor weight, bias;  // bias may be undefined
   const int64_t experts;
+  /// The weights that `weight` contains, and the rows of each.
+  int64_t parts() const { return experts > 0 ? experts : 1; }
+  int64_t outputs() const { return weight.size(0) / parts(); }
 
  private:
   std::shared_ptr<LinearAdapter> adapter_;

@@ -85,10 +85,8 @@ void inject_lora(const std::vector<LinearSite>& sites, const LoraOptions& option
   for (const LinearSite& site : sites) {
     const LoraOptions one = options.of(site.name);
     const int64_t saved = saved_options(one).rank;
-    const int64_t experts = site.layer->experts;
-    const int64_t out = site.layer->weight.size(0) / std::max<int64_t>(1, experts),
-                  in = site.layer->weight.size(1);
-    if (experts > 0) check_experts(site.name, variant, one);
+    const int64_t out = site.layer->outputs(), in = site.layer->weight.size(1);
+    if (site.layer->experts > 0) check_experts(site.name, variant, one);
     // A variant that begins with the weight has as many directions as the smaller side.
     const bool of_weight = variant.changes_weight;
     const int64_t side = of_weight ? std::min(in, out) : std::max(in, out),

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "models/base/call.h"
@@ -30,8 +29,7 @@ at::Tensor empty_master(const layers::LinearImpl& layer, at::IntArrayRef sizes) 
 }  // namespace
 
 LoraAdapter::LoraAdapter(const layers::LinearImpl& layer, const LoraOptions& options, double scale)
-    : LoraAdapter(empty_master(layer, {options.rank * std::max<int64_t>(1, layer.experts),
-                                       layer.weight.size(1)}),
+    : LoraAdapter(empty_master(layer, {options.rank * layer.parts(), layer.weight.size(1)}),
                   empty_master(layer, {layer.weight.size(0), options.rank}), scale) {
   dropout_ = options.dropout;
 }

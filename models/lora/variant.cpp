@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "models/lora/registry.h"
+#include "models/ops/weight/expert_weight.h"
 
 namespace lft::lora {
 
@@ -30,7 +31,7 @@ std::vector<int64_t> shape_of(const AdapterTensor& tensor, at::IntArrayRef shape
 
 NamedTensors expert_tensors(const NamedTensors& tensors, int64_t expert, int64_t experts) {
   NamedTensors own = tensors;
-  for (auto& [name, tensor] : own) tensor = tensor.chunk(experts)[static_cast<size_t>(expert)];
+  for (auto& [name, tensor] : own) tensor = ops::expert_rows(tensor, expert, experts);
   return own;
 }
 

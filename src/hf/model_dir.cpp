@@ -1,6 +1,6 @@
 #include "src/hf/model_dir.h"
 
-#include <set>
+#include <algorithm>
 
 #include "kernels/common/error.h"
 #include "models/registry/registry.h"
@@ -90,38 +90,45 @@ struct Matcher {
     if (!fresh) twice.items.push_back(name);
   }
 
-  /// Checks the parts of a weight of experts, and removes them from `left`.
-  void take_pieces(ModelDir& dir, const family::TensorSpec& spec,
-                   std::map<std::string, ModelDir::Place>& left) {
-    const int64_t parts = spec.name.ends_with("gate_up_proj.weight") ? 2 : 1,
-                  rows = spec.shape[0] / spec.experts / parts;
+  /// The names of the parts of a weight of experts that is stored in parts.
+  static std::vector<std::string> pieces_of(const family::TensorSpec& spec) {
+    const bool gated = spec.name.ends_with("gate_up_proj.weight");
     const std::string of_experts = spec.name.substr(0, spec.name.rfind("experts.") + 8);
+    std::vector<std::string> names;
     for (int64_t expert = 0; expert < spec.experts; ++expert) {
       for (const char* layer :
-           parts == 2 ? std::vector{"gate_proj", "up_proj"} : std::vector{"down_proj"}) {
-        const std::string name = of_experts + std::to_string(expert) + "." + layer + ".weight";
-        dir.expert_pieces[spec.name].push_back(name);
-        const auto at = left.find(name);
-        if (at == left.end()) {
-          missing.items.push_back(name + " " + shape_text({rows, spec.shape[1]}));
-          continue;
-        }
-        check(dir.info(at->second), {rows, spec.shape[1]});
-        left.erase(at);
+           gated ? std::vector{"gate_proj", "up_proj"} : std::vector{"down_proj"})
+        names.push_back(of_experts + std::to_string(expert) + "." + layer + ".weight");
+    }
+    return names;
+  }
+  static bool has_pieces(const family::TensorSpec& spec,
+                         const std::map<std::string, ModelDir::Place>& left) {
+    return std::ranges::any_of(pieces_of(spec),
+                               [&](const std::string& name) { return left.contains(name); });
+  }
+
+  /// Checks these parts, and removes them from `left`.
+  void take_pieces(ModelDir& dir, const family::TensorSpec& spec,
+                   std::map<std::string, ModelDir::Place>& left) {
+    const std::vector<std::string> names = dir.expert_pieces[spec.name] = pieces_of(spec);
+    const int64_t rows = spec.shape[0] / std::ssize(names);
+    for (const std::string& name : names) {
+      const auto at = left.find(name);
+      if (at == left.end()) {
+        missing.items.push_back(name + " " + shape_text({rows, spec.shape[1]}));
+        continue;
       }
+      check(dir.info(at->second), {rows, spec.shape[1]});
+      left.erase(at);
     }
   }
 
   void compare(ModelDir& dir) {
     std::map<std::string, ModelDir::Place> left = dir.tensors;
-    std::set<std::string> apart;  // weights of experts with a stored part
-    for (const auto& [name, place] : dir.tensors) {
-      if (const auto piece = dir.config.family->names.expert_piece(name))
-        apart.insert(piece->weight);
-    }
     for (const family::TensorSpec& spec : dir.config.family->layout(dir.config).tensors) {
       const auto at = left.find(spec.name);
-      if (at == left.end() && apart.contains(spec.name)) {
+      if (at == left.end() && dir.config.family->names.experts_apart && has_pieces(spec, left)) {
         take_pieces(dir, spec, left);
         continue;
       }

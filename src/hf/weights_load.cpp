@@ -42,8 +42,8 @@ class StoredLayers {
     if (base.shards)
       blocks = c10::make_intrusive<ops::ShardedBlocks>(base.shards, model.config.text.layers);
     for (const auto& [name, layer] : layers_) {
-      const int64_t experts = layer->experts, parts = std::max<int64_t>(1, experts);
-      const std::vector<int64_t> shape = {layer->weight.size(0) / parts, layer->weight.size(1)};
+      const int64_t experts = layer->experts, parts = layer->parts();
+      const std::vector<int64_t> shape = {layer->outputs(), layer->weight.size(1)};
       for (int64_t part = 0; part < parts; ++part) {
         if (base.in_files) {
           parts_[name].push_back(c10::make_intrusive<FileWeight>(
@@ -127,10 +127,10 @@ class StoredLayers {
 void add_expert_jobs(const ModelDir& dir, const std::string& name, const at::Tensor& parameter,
                      StoredLayers& stored, std::deque<io::TensorInfo>& infos,
                      std::vector<WeightJob>& jobs) {
-  const int64_t experts = dir.config.text.experts.count, out = parameter.size(0) / experts;
+  const int64_t experts = dir.config.text.experts.count;
   for (int64_t e = 0; e < experts; ++e) {
     const ExpertParts of = expert_parts(dir, name, parameter.sizes().vec(), e, experts);
-    const at::Tensor target = parameter.narrow(0, e * out, out);
+    const at::Tensor target = ops::expert_rows(parameter, e, experts);
     int64_t row = 0;
     for (size_t i = 0; i < of.parts.size(); ++i) {
       const io::TensorInfo& info = infos.emplace_back(of.parts[i].info);

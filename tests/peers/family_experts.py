@@ -8,8 +8,8 @@ from safetensors.torch import load_file, save_file
 
 
 def as_published_experts(path):
-    """Files that contain the tensors as they are in memory: the config has `num_experts`, and Qwen3-VL's
-    experts are [expert, in, out]."""
+    """Files that contain the tensors as they are in memory: the config has `num_experts`, and
+    Qwen3-VL's experts are [expert, in, out]."""
     file = path / "config.json"
     data = json.loads(file.read_text())
     text = data["text_config"]

@@ -29,13 +29,12 @@ class ExpertFactors {
     a_ = low_a(update, dtype).detach();
     b_ = low_b(update, dtype).detach();
     scale_ = scale_left(update, dtype);
-    rank_ = a_.size(0) / experts;
   }
   bool low_rank() const { return a_.defined(); }
-  int64_t rank() const { return rank_; }
+  int64_t rank() const { return b_.size(1); }
   int64_t out() const { return weight_.out() / experts_; }
-  at::Tensor a(int64_t e) const { return a_.narrow(0, e * rank_, rank_); }
-  at::Tensor b(int64_t e) const { return b_.narrow(0, e * out(), out()); }
+  at::Tensor a(int64_t e) const { return expert_rows(a_, e, experts_); }
+  at::Tensor b(int64_t e) const { return expert_rows(b_, e, experts_); }
 
   /// y = x W_e^T + scale h B_e^T with h = x A_e^T.
   void forward(int64_t e, const at::Tensor& x_ni, at::Tensor h_nq, at::Tensor y_no) const {
@@ -70,7 +69,6 @@ class ExpertFactors {
   const int64_t experts_;
   at::Tensor a_, b_;
   double scale_ = 1;
-  int64_t rank_ = 0;
 };
 
 /// The gradient of a factor of all experts, to which each expert adds its part.
@@ -84,8 +82,7 @@ class FactorGradient {
   void add(int64_t e, int64_t experts, const at::Tensor& a_mk, const at::Tensor& b_kn,
            double scale) const {
     if (!sum_.defined()) return;
-    const int64_t rows = sum_.size(0) / experts;
-    sum_.narrow(0, e * rows, rows).add_(product(a_mk, b_kn), scale);
+    expert_rows(sum_, e, experts).add_(product(a_mk, b_kn), scale);
   }
   /// Undefined if it was added to .grad().
   at::Tensor result() const { return direct_ ? at::Tensor() : sum_; }

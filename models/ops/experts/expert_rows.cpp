@@ -16,7 +16,10 @@ namespace lft::ops {
 
 ExpertRowsPtr sort_by_expert(const at::Tensor& choices_tk, int64_t experts) {
   expect_dims(choices_tk, "choices", {{"t"}, {"k"}});
-  const at::Tensor host = choices_tk.to(at::kCPU).contiguous();
+  const at::Tensor host =
+      choices_tk.is_meta()
+          ? at::arange(choices_tk.numel(), at::kLong).remainder_(experts).view(choices_tk.sizes())
+          : choices_tk.to(at::kCPU).contiguous();
   const int64_t* const chosen = host.const_data_ptr<int64_t>();
   const int64_t count = host.numel(), per_token = host.size(1);
   auto rows = c10::make_intrusive<ExpertRows>();

@@ -24,7 +24,7 @@ struct ExpertRows : torch::CustomClassHolder {
 using ExpertRowsPtr = c10::intrusive_ptr<ExpertRows>;
 
 /// Sorts the choices, int64 [t, k] of experts below `experts`, on the CPU: on a GPU this waits for
-/// the choices.
+/// the choices. Choices on the device meta have no values: each expert gets the same count.
 ExpertRowsPtr sort_by_expert(const at::Tensor& choices_tk, int64_t experts);
 
 /// The sum of the rows of each token, in float32 and rounded once: [t, d]. Without a graph.

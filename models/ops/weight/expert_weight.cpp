@@ -36,11 +36,13 @@ at::Tensor ExpertStorage::dense(at::ScalarType dtype) const {
   return at::cat(all);
 }
 
+at::Tensor expert_rows(const at::Tensor& all, int64_t expert, int64_t experts) {
+  const int64_t rows = all.size(0) / experts;
+  return all.narrow(0, expert * rows, rows);
+}
+
 Weight expert_weight(const Weight& weight, int64_t expert, int64_t experts) {
-  if (!weight.coded()) {
-    const int64_t out = weight.out() / experts;
-    return weight.dense().narrow(0, expert * out, out);
-  }
+  if (!weight.coded()) return expert_rows(weight.dense(), expert, experts);
   const auto& all = static_cast<const ExpertStorage&>(*weight.coded());
   return all.experts[static_cast<size_t>(expert)];
 }

@@ -17,6 +17,8 @@ struct ExpertStorage : CodedWeight {
   const std::vector<c10::intrusive_ptr<CodedWeight>> experts;
 };
 
+/// The rows of one expert in a matrix with those of all.
+at::Tensor expert_rows(const at::Tensor& all, int64_t expert, int64_t experts);
 /// The weight [o, i] of an expert.
 Weight expert_weight(const Weight& weight, int64_t expert, int64_t experts);
 

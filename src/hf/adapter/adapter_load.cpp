@@ -130,9 +130,7 @@ void hold(layers::Linear layer, const at::Tensor& weight) {
 /// lft's layers require 1 <= rank <= max(in, out); PEFT also writes larger ranks.
 void check_rank(const AdapterDir& dir, const std::vector<lora::LinearSite>& sites) {
   for (const lora::LinearSite& site : sites) {
-    const int64_t most =
-        std::max(site.layer->weight.size(0) / std::max<int64_t>(1, site.layer->experts),
-                 site.layer->weight.size(1));
+    const int64_t most = std::max(site.layer->outputs(), site.layer->weight.size(1));
     const int64_t rank = dir.lora.of(site.name).rank;
     if (rank <= most) continue;
     refuse(ErrorKind::kInput, "the adapter's rank is larger than a layer",

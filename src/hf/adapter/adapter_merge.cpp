@@ -14,6 +14,7 @@
 #include "kernels/common/error.h"
 #include "models/lora/registry.h"
 #include "models/ops/core/parallel.h"
+#include "models/ops/weight/expert_weight.h"
 #include "src/base/hash.h"
 #include "src/hf/adapter/adapter_files.h"
 #include "src/hf/adapter/adapter_load.h"
@@ -328,7 +329,7 @@ class Merger {
     for (int64_t e = first; e < first + count; ++e) {
       at::Tensor weight;
       if (change.full != nullptr) {
-        weight = change.full->chunk(experts)[static_cast<size_t>(e)];
+        weight = ops::expert_rows(*change.full, e, experts);
       } else {
         const at::Tensor stored = read_rows(source, info, e, 1).squeeze(0).to(at::kFloat);
         weight = transposed ? stored.t() : stored;

@@ -47,8 +47,7 @@ AdapterDir open_parts(const std::string& path) {
   for (const auto& [name, info] : file.tensors()) names.push_back(name);
   const family::Family& family = registry::family_of_peft_names(names);
   for (const auto& [name, info] : file.tensors()) {
-    std::string canonical = family.names.from_peft_name(name);
-    if (family.names.is_experts(canonical)) canonical += ".weight";
+    const std::string canonical = family.names.tensor_of_peft(name);
     if (info.dtype != io::DType::kF32)
       mistyped.items.push_back(name + ": found " + io::dtype_name(info.dtype) + ", expected F32");
     if (canonical.empty() || !dir.stored_names.emplace(canonical, name).second) {

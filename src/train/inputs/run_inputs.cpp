@@ -28,8 +28,7 @@ namespace {
 /// FP8 products need sides that are certain multiples; the first other layer is reported.
 void check_fp8_shapes(family::ModelImpl& model) {
   for (const lora::LinearSite& site : lora::linear_sites(model)) {
-    const int64_t out = site.layer->weight.size(0) / std::max<int64_t>(1, site.layer->experts),
-                  in = site.layer->weight.size(1);
+    const int64_t out = site.layer->outputs(), in = site.layer->weight.size(1);
     if (!in_decoder_layer(site.name) ||
         (out % ops::kFp8Multiple == 0 && in % ops::kFp8Multiple == 0))
       continue;
