@@ -16,6 +16,14 @@ function(lft_library name)
   endif()
 endfunction()
 
+# A program or module that includes torch headers uses the shared precompiled header. That was
+# compiled with -fPIC, and GCC refuses it under the -fPIE of executables.
+function(lft_precompiled_torch name)
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${name} PRIVATE -fPIC)
+  target_precompile_headers(${name} REUSE_FROM lft_torch_pch)
+endfunction()
+
 # lft_test(folder [TORCH] [FILTER cases] [LABELS l...] [DEPS lib...]): tests/<folder>/test_*.cpp
 # as one program and one ctest.
 function(lft_test folder)
@@ -30,15 +38,10 @@ function(lft_test folder)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE LFT_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                              LFT_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  # In unity builds, half the compile time of a batch of 8 is spent on headers.
-  set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 20)
   # Saves a quarter of the compile time; the code under test is built with -O2.
   target_compile_options(${name} PRIVATE -O1)
   if(A_TORCH)
-    # The header was compiled with -fPIC, and GCC refuses it under the -fPIE of executables.
-    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-    target_compile_options(${name} PRIVATE -fPIC)
-    target_precompile_headers(${name} REUSE_FROM lft_torch_pch)
+    lft_precompiled_torch(${name})
   endif()
   # One ctest per program: starting LibTorch takes half a second, longer than most cases.
   add_test(NAME ${folder}

@@ -21,7 +21,9 @@ target_include_directories(lft_torch SYSTEM INTERFACE ${LFT_TORCH_ROOT}/include
 # stdc++ first: libtorch_cpu.so exports its own std::filesystem.
 target_link_libraries(lft_torch INTERFACE stdc++ ${LFT_TORCH_ROOT}/lib/libtorch_cpu.so
                       ${LFT_TORCH_ROOT}/lib/libc10.so)
-target_compile_definitions(lft_torch INTERFACE LFT_TORCH_LIB_DIR="${LFT_TORCH_ROOT}/lib")
+# NDEBUG as in LibTorch's binaries: without it the header's RecordFunction::inputs() asserts a flag
+# that they never set.
+target_compile_definitions(lft_torch INTERFACE LFT_TORCH_LIB_DIR="${LFT_TORCH_ROOT}/lib" NDEBUG)
 if(EXISTS ${LFT_TORCH_ROOT}/lib/libtorch_cuda.so)
   set(LFT_TORCH_HAS_CUDA ON)
 endif()

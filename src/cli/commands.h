@@ -8,7 +8,7 @@
 namespace lft::cli {
 
 /// Registers the subcommand with its options and its body. The body throws lft::Error on failure;
-/// only main catches.
+/// only run_program() catches.
 void add_train(Command& app);
 void add_launch(Command& app);
 void add_sweep(Command& app);

@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "kernels/common/error.h"
+#include "src/base/errors.h"
 #include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/cli/adapter_base.h"

@@ -1,26 +1,76 @@
 """Running lft, and its input files."""
 
+import contextlib
+import functools
 import json
 import os
 import pathlib
+import signal
+import socket
+import struct
 import subprocess
+import tempfile
 
 from safetensors.torch import load_file, save_file
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("LFT_BIN", str(ROOT / "build" / "lft"))
+BUILD = pathlib.Path(os.environ.get("LFT_BUILD", ROOT / "build"))
+
+
+class CommandServer:
+    """A process that has loaded LibTorch and runs commands in copies of itself: see
+    command_server.cpp."""
+
+    def __init__(self):
+        self.socket, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        self.socket.settimeout(300)
+        self.process = subprocess.Popen(
+            [BUILD / "tests/lft_command_server"],
+            pass_fds=[end.fileno()],
+            env=dict(os.environ, OMP_NUM_THREADS="1", LFT_COMMAND_SOCKET=str(end.fileno())),
+            start_new_session=True,
+        )
+        end.close()
+
+    def run(self, arguments, stdin):
+        request = dict(
+            arguments=arguments,
+            environment=dict(os.environ, OMP_NUM_THREADS="1"),
+            folder=os.getcwd(),
+        )
+        with contextlib.ExitStack() as files:
+            streams = [files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3)]
+            streams[0].write(stdin)
+            streams[0].seek(0)
+            descriptors = [stream.fileno() for stream in streams]
+            socket.send_fds(self.socket, [json.dumps(request).encode()], descriptors)
+            status = os.waitstatus_to_exitcode(struct.unpack("i", self.socket.recv(4))[0])
+            for stream in streams[1:]:
+                stream.seek(0)
+            return subprocess.CompletedProcess(
+                arguments, status, *(stream.read() for stream in streams[1:])
+            )
+
+    def end(self):
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@functools.cache
+def command_server():
+    return CommandServer()
 
 
 def lft(*arguments, code=0, stdin=""):
-    """Runs the binary; its exit code must be `code`. Returns the finished process."""
-    done = subprocess.run(
-        [BINARY, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        input=stdin,
-        timeout=300,
-        env=dict(os.environ, OMP_NUM_THREADS="1"),
-    )
+    """Runs a command of lft; its exit code must be `code`. Returns the finished process."""
+    try:
+        done = command_server().run([BINARY, *map(str, arguments)], stdin)
+    except (OSError, struct.error):  # a timeout, or the server ended
+        command_server().end()
+        command_server.cache_clear()
+        raise
     assert done.returncode == code, (
         f"lft {' '.join(map(str, arguments))}\nexit {done.returncode}\n{done.stdout[-2000:]}\n"
         f"{done.stderr[-4000:]}"
@@ -31,7 +81,7 @@ def lft(*arguments, code=0, stdin=""):
 def driver(name, tensors, folder):
     """Runs tests/<name>_driver of the build folder (set by LFT_BUILD) over
     safetensors -> its tensors."""
-    program = pathlib.Path(os.environ.get("LFT_BUILD", ROOT / "build")) / "tests" / f"{name}_driver"
+    program = BUILD / "tests" / f"{name}_driver"
     save_file(tensors, folder / "in.safetensors")
     done = subprocess.run(
         [program, folder / "in.safetensors", folder / "out.safetensors"],

@@ -9,25 +9,25 @@
 namespace lft::ops {
 namespace {
 
-constexpr int64_t kChunk = 64;
+constexpr int64_t kDeltaChunk = 64;
 
 at::Tensor unit_rows(const at::Tensor& x) {
   return x * at::rsqrt((x * x).sum(-1, /*keepdim=*/true) + 1e-6);
 }
 
-/// [m, h, ..] -> [n, chunks, kChunk, ..], heads repeated and padded with zeros.
-at::Tensor chunks_of(const at::Tensor& x, int64_t heads) {
+/// [m, h, ..] -> [n, chunks, kDeltaChunk, ..], heads repeated and padded with zeros.
+at::Tensor in_chunks(const at::Tensor& x, int64_t heads) {
   at::Tensor of = x.transpose(0, 1);
   if (of.size(0) != heads) of = of.repeat_interleave(heads / of.size(0), 0);
-  const int64_t missing = (kChunk - of.size(1) % kChunk) % kChunk;
+  const int64_t missing = (kDeltaChunk - of.size(1) % kDeltaChunk) % kDeltaChunk;
   if (missing > 0) {
     std::vector<int64_t> pad(2 * static_cast<size_t>(of.dim() - 1), 0);
     pad.back() = missing;
     of = at::constant_pad_nd(of, pad);
   }
   std::vector<int64_t> shape = of.sizes().vec();
-  shape[1] = kChunk;
-  shape.insert(shape.begin() + 1, of.size(1) / kChunk);
+  shape[1] = kDeltaChunk;
+  shape.insert(shape.begin() + 1, of.size(1) / kDeltaChunk);
   return of.reshape(shape);
 }
 
@@ -35,16 +35,17 @@ at::Tensor chunks_of(const at::Tensor& x, int64_t heads) {
 at::Tensor one_sequence(const DeltaInput& in, at::Tensor& state_nde) {
   const int64_t tokens = in.v_tne.size(0), heads = in.v_tne.size(1);
   // A product with ones sums g up to each token: cumsum() on a GPU may not repeat its bits.
-  const at::Tensor upto = at::ones({kChunk, kChunk}, in.g_tn.options()).triu();
-  const at::Tensor q = chunks_of(in.q_thd, heads), k = chunks_of(in.k_thd, heads),
-                   v = chunks_of(in.v_tne, heads),
-                   beta = chunks_of(in.beta_tn, heads).unsqueeze(-1),
-                   decay = chunks_of(in.g_tn, heads).matmul(upto);  // [n, chunks, kChunk]
-  const at::Tensor hidden = at::ones({kChunk, kChunk}, decay.options().dtype(at::kBool)).triu(1);
+  const at::Tensor upto = at::ones({kDeltaChunk, kDeltaChunk}, in.g_tn.options()).triu();
+  const at::Tensor q = in_chunks(in.q_thd, heads), k = in_chunks(in.k_thd, heads),
+                   v = in_chunks(in.v_tne, heads),
+                   beta = in_chunks(in.beta_tn, heads).unsqueeze(-1),
+                   decay = in_chunks(in.g_tn, heads).matmul(upto);  // [n, chunks, kDeltaChunk]
+  const at::Tensor hidden =
+      at::ones({kDeltaChunk, kDeltaChunk}, decay.options().dtype(at::kBool)).triu(1);
   const at::Tensor between = (decay.unsqueeze(-1) - decay.unsqueeze(-2))
                                  .masked_fill(hidden, -std::numeric_limits<double>::infinity())
                                  .exp();
-  const at::Tensor kt = k.transpose(-1, -2), total = decay.narrow(-1, kChunk - 1, 1);
+  const at::Tensor kt = k.transpose(-1, -2), total = decay.narrow(-1, kDeltaChunk - 1, 1);
   const at::Tensor system = (k * beta).matmul(kt) * between, seen = q.matmul(kt) * between;
   const at::Tensor from_start = decay.exp().unsqueeze(-1),
                    to_end = (total - decay).exp().unsqueeze(-1), whole = total.exp().unsqueeze(-1);

@@ -66,7 +66,7 @@ void check_set(const io::Json& set, const std::string& where) {
 
 /// The columns of preferences: of the two answers of a pair, and of whether an answer is a good
 /// one.
-constexpr const char *kChosen = "chosen", *kRejected = "rejected", *kKtoTag = "kto_tag";
+constexpr const char *kChosenTag = "chosen", *kRejectedTag = "rejected", *kKtoTag = "kto_tag";
 
 /// Pairs need both answers, and only sets of pairs have them.
 void check_preferences(const io::Json& set, const io::Json& columns, const std::string& where) {
@@ -77,7 +77,7 @@ void check_preferences(const io::Json& set, const io::Json& columns, const std::
   if (pairs && named(kKtoTag))
     refuse_set(where, "a data set of pairs and of single answers at once",
                "\"ranking\": true and \"kto_tag\"", "take one of the two out");
-  for (const char* column : {kChosen, kRejected}) {
+  for (const char* column : {kChosenTag, kRejectedTag}) {
     if (pairs == named(column) || columns.empty()) continue;
     refuse_set(where,
                pairs ? "a data set of pairs without a column of one of its answers"
@@ -93,14 +93,23 @@ void check_preferences(const io::Json& set, const io::Json& columns, const std::
 struct InfoColumn {
   const char *theirs, *ours;
 };
-constexpr InfoColumn kAlpaca[] = {
-    {"prompt", "question"}, {"query", "input"},   {"response", "answer"}, {"history", "history"},
-    {"system", "system"},   {"images", "images"}, {"tools", "tools"},     {"videos", ""},
-    {"audios", ""},         {kChosen, kChosen},   {kRejected, kRejected}, {kKtoTag, kKtoTag}};
-constexpr InfoColumn kShareGpt[] = {
-    {"messages", "messages"}, {"system", "system"},   {"images", "images"},
-    {"tools", "tools"},       {"videos", ""},         {"audios", ""},
-    {kChosen, kChosen},       {kRejected, kRejected}, {kKtoTag, kKtoTag}};
+constexpr InfoColumn kAlpaca[] = {{"prompt", "question"},
+                                  {"query", "input"},
+                                  {"response", "answer"},
+                                  {"history", "history"},
+                                  {"system", "system"},
+                                  {"images", "images"},
+                                  {"tools", "tools"},
+                                  {"videos", ""},
+                                  {"audios", ""},
+                                  {kChosenTag, kChosenTag},
+                                  {kRejectedTag, kRejectedTag},
+                                  {kKtoTag, kKtoTag}};
+constexpr InfoColumn kShareGpt[] = {{"messages", "messages"}, {"system", "system"},
+                                    {"images", "images"},     {"tools", "tools"},
+                                    {"videos", ""},           {"audios", ""},
+                                    {kChosenTag, kChosenTag}, {kRejectedTag, kRejectedTag},
+                                    {kKtoTag, kKtoTag}};
 
 /// As LLaMA-Factory, a column that "columns" leaves out is not used.
 template <size_t N>

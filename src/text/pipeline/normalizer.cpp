@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "src/base/errors.h"
 #include "src/text/pipeline/json_access.h"
 
 namespace lft::text {
