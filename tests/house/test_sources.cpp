@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <regex>
 #include <set>
 #include <string>
 #include <vector>
@@ -134,6 +135,35 @@ Faults double_definitions(const fs::path& root) {
   return faults;
 }
 
+/// The constants that a file defines at namespace scope, by the first line of their definition.
+std::set<std::string> constants_of(const std::string& text) {
+  static const std::regex definition("\\b(k[A-Z]\\w*)\\s*[=\\[{]");
+  std::set<std::string> names;
+  for (const std::string& line : house::lines_of(house::plain_code(text))) {
+    if (!line.starts_with("const") && !line.starts_with("inline const")) continue;
+    for (std::sregex_iterator at(line.begin(), line.end(), definition), end; at != end; ++at)
+      names.insert((*at)[1]);
+  }
+  return names;
+}
+
+/// Constants of sources with the name of a header's in the namespace lft: in a unity build, they
+/// would replace it, without an error, in the sources that follow.
+Faults hidden_constants(const fs::path& root) {
+  std::map<std::string, std::string> headers;  // by constant
+  for (const std::string& file : house::sources_below(root, {"kernels", "models/base", "src/base"}))
+    if (file.ends_with(".h"))
+      for (const std::string& name : constants_of(house::slurp(root / file))) headers[name] = file;
+  Faults faults;
+  for (const std::string& file : house::sources_below(root, {"models", "src"})) {
+    if (!file.ends_with(".cpp")) continue;
+    for (const std::string& name : constants_of(house::slurp(root / file)))
+      if (const auto found = headers.find(name); found != headers.end())
+        faults.push_back(name + " of " + file + " hides that of " + found->second);
+  }
+  return faults;
+}
+
 /// Functions that a header declares and that are defined in a source which neither has the header's
 /// name nor begins with it. src/cli/commands.h lists the commands, which have a file each.
 Faults functions_defined_elsewhere(const fs::path& root) {
@@ -196,6 +226,19 @@ TEST(Sources, EverySourceHasAHeaderOfItsNameOrIsAPartOfOne) {
 TEST(Sources, NoLineIsLongerThanAHundredColumns) { EXPECT_EQ(long_lines(kRoot), Faults()); }
 
 TEST(Sources, EveryTypeIsDefinedOnce) { EXPECT_EQ(double_definitions(kRoot), Faults()); }
+
+TEST(Sources, NoConstantHidesAHeaders) { EXPECT_EQ(hidden_constants(kRoot), Faults()); }
+
+TEST(Sources, AConstantThatHidesAHeadersIsNamed) {
+  test::TempDir tree;
+  tree.write("kernels/common/chunks.h", "namespace lft {\nconstexpr int kChunk = 8;\n}\n");
+  tree.write("models/ops/a.cpp", "namespace lft::ops {\nint f() { return kChunk; }\n}\n");
+  EXPECT_EQ(hidden_constants(tree.path()), Faults());
+  tree.write("models/ops/b.cpp",
+             "namespace lft::ops {\nnamespace {\nconstexpr int kOther = 1, kChunk = 64;\n}\n}\n");
+  EXPECT_EQ(hidden_constants(tree.path()),
+            Faults{"kChunk of models/ops/b.cpp hides that of kernels/common/chunks.h"});
+}
 
 TEST(Sources, EveryFunctionIsDefinedInTheSourceOfItsHeader) {
   EXPECT_EQ(functions_defined_elsewhere(kRoot), Faults());
