@@ -333,9 +333,9 @@ def family_peer(family_dir):
     return functools.cache(lambda name: FamilyPeer(name, family_dir(name)))
 
 
-def compare(peer, scored, images, tolerance=TOLERANCE):
-    assert [line["id"] for line in scored] == [item["id"] for item in FAMILY_ROWS]
-    for item, line in zip(FAMILY_ROWS, scored):
+def compare(peer, scored, images, rows=FAMILY_ROWS, tolerance=TOLERANCE):
+    assert [line["id"] for line in scored] == [item["id"] for item in rows]
+    for item, line in zip(rows, scored):
         ids, labels, extra = peer.encode(item, images)
         assert line["input_ids"] == ids, item["id"]
         assert line["labels"] == labels, item["id"]
@@ -447,16 +447,14 @@ def family_adapter(family_dir, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_pefts_adapter_and_its_merge(
-    name, family_dir, family_adapter, images, family_rows, tmp_path
-):
+def test_pefts_adapter_and_its_merge(name, family_dir, family_adapter, images, tmp_path):
+    rows = FAMILY_ROWS[:4]  # one image, none, several turns, two images
+    data = write_rows(tmp_path / "rows.jsonl", rows)
     adapter, merged = family_adapter(name), tmp_path / "merged"
     peft = FamilyPeer(name, family_dir(name), adapter)
-    scored = score(
-        tmp_path / "out.jsonl", family_dir(name), family_rows, images, "--adapter", adapter
-    )
-    compare(peft, scored, images)
-    base = score(tmp_path / "base.jsonl", family_dir(name), family_rows, images)
+    scored = score(tmp_path / "out.jsonl", family_dir(name), data, images, "--adapter", adapter)
+    compare(peft, scored, images, rows)
+    base = score(tmp_path / "base.jsonl", family_dir(name), data, images)
     assert (
         max(abs(a - b) for x, y in zip(scored, base) for a, b in zip(x["logprobs"], y["logprobs"]))
         > 0.05
@@ -466,18 +464,18 @@ def test_pefts_adapter_and_its_merge(
     # logits with a deviation of 2 after a dozen of them.
     narrow = families.SPECS[name].get("dtype") == torch.bfloat16
     scored, told_nothing = (
-        score(tmp_path / "merged.jsonl", merged, family_rows, images),
+        score(tmp_path / "merged.jsonl", merged, data, images),
         FamilyPeer(name, merged),
     )
     if not narrow:
-        compare(peft, scored, images)
+        compare(peft, scored, images, rows)
     check_prompts(told_nothing, scored, images)
-    compare(told_nothing, scored, images)
+    compare(told_nothing, scored, images, rows)
 
 
 def check_prompts(peer, scored, images):
     """The merged model's own chat template and processor give lft's ids."""
-    for item, line in zip(FAMILY_ROWS[:4], scored):
+    for item, line in zip(FAMILY_ROWS, scored):
         text = peer.text_of(messages_of(item))
         make = (
             (lambda *given: peer.wide_inputs(*given, pads=False))
