@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "src/base/errors.h"
+#include "kernels/common/error.h"
 #include "src/text/pipeline/json_access.h"
 
 namespace lft::text {
