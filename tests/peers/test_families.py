@@ -633,8 +633,11 @@ def test_packed_passes_and_recomputation_give_the_same_steps(
     name, family_dir, family_adapter, images, family_rows, tmp_path
 ):
     start = str(family_adapter(name))
-    runs = {"padded": {}, "packed": dict(max_tokens_per_step=4096)}
-    runs["recomputed"] = dict(activation_checkpointing="block")
+    runs = {
+        "padded": {},
+        "packed": dict(max_tokens_per_step=4096),
+        "recomputed": dict(activation_checkpointing="block"),
+    }
     losses = {}
     for kind, more in runs.items():
         path = make_recipe(

@@ -182,8 +182,7 @@ def test_overfit_learns_a_batch_and_finds_a_rate_that_is_too_low(name, recipe):
     assert "suspect: learning rate too low" in planted.stderr
 
 
-# A tower with windows, recurrent layers, experts, tiles of an image, and norms of (1 + w).
-@pytest.mark.parametrize("name", ["qwen25_gqa", "qwen35_gqa", "moe_gqa", "smol_tied", "gemma_gqa"])
+@pytest.mark.parametrize("name", FEWER)
 def test_a_resumed_run_is_the_run_that_never_stopped(name, recipe):
     done = lft("verify-resume", recipe(name))
     assert "identical" in done.stdout + done.stderr

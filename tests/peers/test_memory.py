@@ -56,9 +56,7 @@ def peak(overflowing_base, images, tmp_path_factory):
 
     def train(compute, base_dtype):
         folder = tmp_path_factory.mktemp(f"{compute}-{base_dtype}")
-        rows = write_rows(
-            folder / "rows.jsonl", [dict(row, id=str(n)) for n, row in enumerate([TEXT] * 3)]
-        )
+        rows = write_rows(folder / "rows.jsonl", [dict(TEXT, id=str(n)) for n in range(3)])
         case = dict(
             template="llava-v1",
             fit="pad",

@@ -1,6 +1,6 @@
 #include "models/ops/elementwise/activation.h"
 
-#include <cassert>
+#include <c10/util/Exception.h>
 
 #include "models/ops/core/cpu_loops.h"
 #include "models/ops/elementwise/dropout.h"
@@ -221,7 +221,7 @@ bool is_activation(const std::string& name) {
 }
 
 at::Tensor activation(const std::string& name, const at::Tensor& x) {
-  assert(is_activation(name));  // LlavaConfig::parse accepts no other name
+  TORCH_INTERNAL_ASSERT(is_activation(name));  // LlavaConfig::parse accepts no other name
   if (name == "quick_gelu") return quick_gelu(x);
   if (name == "relu") return at::relu(x);
   if (name == "silu") return at::silu(x);
