@@ -1,8 +1,8 @@
-// Drives the real 8-bit AdamW for test_adamw8.py: adamw8_driver IN OUT. IN contains per case K:
-// param.K, grad.K, rates.K (float32: lr, beta1, beta2, eps, weight_decay, t, which must be exact in
-// float32) and, for t > 1, the state before: exp_avg.K, exp_avg_sq.K
-// (uint8), exp_avg_absmax.K, exp_avg_sq_absmax.K. OUT receives param.K and the state after that one
-// update, and values.signed, values.unsigned.
+// Drives the real 8-bit AdamW for test_adamw8.py: peer_driver adamw8 IN OUT. IN contains per case
+// K: param.K, grad.K, rates.K (float32: lr, beta1, beta2, eps, weight_decay, t, which must be exact
+// in float32) and, for t > 1, the state before: exp_avg.K, exp_avg_sq.K (uint8), exp_avg_absmax.K,
+// exp_avg_sq_absmax.K. OUT receives param.K and the state after that one update, and values.signed,
+// values.unsigned.
 #include <ATen/Functions.h>
 
 #include "kernels/adamw8/adamw8.h"
@@ -30,7 +30,9 @@ at::Tensor values(const CodeMap& map) {
   return at::from_blob(const_cast<float*>(map.value), {256}, at::kFloat).clone();
 }
 
-Tensors updates(const Tensors& in) {
+}  // namespace
+
+Tensors drive_adamw8(const Tensors& in) {
   const auto rule = [](const std::string&, const RuleOptions& options) {
     return make_adamw8bit(options);
   };
@@ -40,9 +42,4 @@ Tensors updates(const Tensors& in) {
   return out;
 }
 
-}  // namespace
 }  // namespace lft::test
-
-int main(int count, char** arguments) {
-  return lft::test::drive_files(count, arguments, lft::test::updates);
-}

@@ -1,7 +1,7 @@
-// Drives FP8 storage for test_fp8.py: fp8_driver IN OUT. IN: tensors [t, i] and [o, i] as "x.K" and
-// "w.K", bfloat16 or float32; OUT for each K, codes as bytes: codes.K and scales.K of W,
-// transposed_codes.K and transposed_scales.K, x_codes.K and x_scales.K, and the products y.K = x
-// W^T and dx.K = y W in bfloat16.
+// Drives FP8 storage for test_fp8.py: peer_driver fp8 IN OUT. IN: tensors [t, i] and [o, i] as
+// "x.K" and "w.K", bfloat16 or float32; OUT for each K, codes as bytes: codes.K and scales.K of W,
+// transposed_codes.K and transposed_scales.K, x_codes.K and x_scales.K, and the products
+// y.K = x W^T and dx.K = y W in bfloat16.
 #include <ATen/Functions.h>
 
 #include "models/ops/weight/fp8.h"
@@ -18,7 +18,9 @@ void put(Tensors& out, const std::string& prefix, const std::string& name,
   out[prefix + "scales." + name] = matrix.scales_m1;
 }
 
-Tensors codes_and_products(const Tensors& in) {
+}  // namespace
+
+Tensors drive_fp8(const Tensors& in) {
   Tensors out;
   for (const auto& [key, weight] : in) {
     if (!key.starts_with("w.")) continue;
@@ -35,9 +37,4 @@ Tensors codes_and_products(const Tensors& in) {
   return out;
 }
 
-}  // namespace
 }  // namespace lft::test
-
-int main(int count, char** arguments) {
-  return lft::test::drive_files(count, arguments, lft::test::codes_and_products);
-}

@@ -5,16 +5,14 @@ import contextlib
 import dataclasses
 import datetime
 import json
-import os
-import pathlib
 import select
 import subprocess
 
 from transformers.utils.chat_template_utils import _compile_jinja_template
 
-from tools import ROOT
+from tools import BUILD
 
-PROGRAM = pathlib.Path(os.environ.get("LFT_BUILD", ROOT / "build")) / "tests/jinja_render"
+PROGRAM = BUILD / "tests/jinja_render"
 DATE = "2024-07-26"
 TIMEOUT = 240  # seconds for one answer, on a shared machine
 DEFAULTS = dict(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False)

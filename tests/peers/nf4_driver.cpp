@@ -1,15 +1,13 @@
-// Drives NF4 storage for test_nf4.py: nf4_driver IN OUT. IN: float32 [o, i] tensors by key; OUT for
-// each K: codes.K, scale_codes.K, scale_absmax.K, scale_offset.K, and the dequantised weight as
-// float32.K and bfloat16.K.
+// Drives NF4 storage for test_nf4.py: peer_driver nf4 IN OUT. IN: float32 [o, i] tensors by key;
+// OUT for each K: codes.K, scale_codes.K, scale_absmax.K, scale_offset.K, and the dequantised
+// weight as float32.K and bfloat16.K.
 #include <ATen/Functions.h>
 
 #include "models/ops/weight/nf4.h"
 #include "peers/driver.h"
 
 namespace lft::test {
-namespace {
-
-Tensors codes(const Tensors& in) {
+Tensors drive_nf4(const Tensors& in) {
   Tensors out;
   for (const auto& [name, weight] : in) {
     const auto storage = ops::quantize_nf4(weight, at::kCPU);
@@ -23,9 +21,4 @@ Tensors codes(const Tensors& in) {
   return out;
 }
 
-}  // namespace
 }  // namespace lft::test
-
-int main(int count, char** arguments) {
-  return lft::test::drive_files(count, arguments, lft::test::codes);
-}

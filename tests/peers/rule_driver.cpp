@@ -1,7 +1,7 @@
-// Drives a rule of optim.name for test_muon.py: rule_driver IN OUT. A case K is "<rule>-...": IN
-// contains param.K, grad.K.T of the steps T = 1, 2, ... that have a gradient, and rates.K (float32:
-// lr, beta1, beta2, eps, weight_decay, largest norm, steps). OUT receives param.K.T of every step
-// and each moment of the last one, <moment>.K.
+// Drives a rule of optim.name for test_muon.py: peer_driver rule IN OUT. A case K is "<rule>-...":
+// IN contains param.K, grad.K.T of the steps T = 1, 2, ... that have a gradient, and rates.K
+// (float32: lr, beta1, beta2, eps, weight_decay, largest norm, steps). OUT receives param.K.T of
+// every step and each moment of the last one, <moment>.K.
 #include "peers/optimizer_driver.h"
 #include "src/train/optim/rules.h"
 
@@ -21,16 +21,13 @@ void drive(OptimizerCase& one, const Tensors& in, Tensors& out) {
   for (const auto& [name, tensor] : moment_tensors(one.optimizer.slots()[0])) out[name] = tensor;
 }
 
-Tensors trajectories(const Tensors& in) {
+}  // namespace
+
+Tensors drive_rule(const Tensors& in) {
   const auto rule = [](const std::string& key, const RuleOptions& options) {
     return find_rule(key.substr(0, key.find('-'))).make(options);
   };
   return drive_cases(in, rule, drive);
 }
 
-}  // namespace
 }  // namespace lft::test
-
-int main(int count, char** arguments) {
-  return lft::test::drive_files(count, arguments, lft::test::trajectories);
-}

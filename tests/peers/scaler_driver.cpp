@@ -1,8 +1,8 @@
-// Drives the real LossScaler through a sequence of steps for test_scaler.py. Standard input: lines
-// "init growth backoff interval flags", with a 1 in `flags` for each step whose gradient is
-// infinite. Standard output: after each step "scale tracker taken", where taken is the optimizer's
-// count of updates; for an lft::Error "error kind", which ends that line's sequence; after each
-// line "end".
+// Drives LossScaler through sequences of steps for test_scaler.py: peer_driver scaler. Standard
+// input: lines "init growth backoff interval flags", with a 1 in `flags` for each step whose
+// gradient is infinite. Standard output: after each step "scale tracker taken", where taken is the
+// optimizer's count of updates; for an lft::Error "error kind", which ends that line's sequence;
+// after each line "end".
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -12,20 +12,20 @@
 #include <string>
 
 #include "kernels/common/error.h"
+#include "peers/driver.h"
 #include "src/train/optim/adamw.h"
 #include "src/train/optim/loss_scaler.h"
 
-using namespace lft::lora;
-using namespace lft::train;
-
+namespace lft::test {
 namespace {
 
-void drive(const lft::train::LossScale& start, const std::string& flags) {
+using namespace lft::train;
+
+void take_steps(const LossScale& start, const std::string& flags) {
   const at::Tensor parameter = at::ones({1}).requires_grad_();
-  const std::vector<lft::lora::Trainable> trainables = {{"weight", "llm", parameter}};
-  lft::train::Optimizer optimizer(trainables, lft::train::param_groups(trainables, 1e-3, -1),
-                                  make_adamw({}));
-  lft::train::LossScaler scaler(start);
+  const std::vector<lora::Trainable> trainables = {{"weight", "llm", parameter}};
+  Optimizer optimizer(trainables, param_groups(trainables, 1e-3, -1), make_adamw({}));
+  LossScaler scaler(start);
   const at::Tensor checked_loss = at::ones({});
   for (const char flag : flags) {
     optimizer.drop_gradients();
@@ -42,16 +42,18 @@ void drive(const lft::train::LossScale& start, const std::string& flags) {
 
 }  // namespace
 
-int main() {
-  lft::train::LossScale start;
+void drive_scaler() {
+  LossScale start;
   std::string flags;
   while (std::cin >> start.scale >> start.growth_factor >> start.backoff_factor >>
          start.growth_interval >> flags) {
     try {
-      drive(start, flags);
-    } catch (const lft::Error& error) {
+      take_steps(start, flags);
+    } catch (const Error& error) {
       printf("error %d\n", static_cast<int>(error.kind()));
     }
     puts("end");
   }
 }
+
+}  // namespace lft::test

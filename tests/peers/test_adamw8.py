@@ -1,7 +1,7 @@
 """optim.name: adamw8bit against bitsandbytes' AdamW8bit on the CPU, one update at a time
 from bitsandbytes' own state.
 
-lft's side is the program tests/adamw8_driver of the build folder, set by LFT_BUILD (build).
+lft's side is the program tests/peer_driver of the build folder, set by LFT_BUILD (build).
 bitsandbytes quantises in two ways: its GPU kernels and the plain one of its CPU backend (used for
 float64) find the nearest value of the map; the CPU's fast one (float32, used by AdamW8bit
 there) rounds to one of 65,536 equal steps of [-1, 1] first. lft finds the nearest value.

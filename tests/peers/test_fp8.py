@@ -1,7 +1,7 @@
 """model.base_dtype: fp8 against torch's float8_e4m3fn: codes and scales bit for bit,
 products against torch._scaled_mm's definition in float64 (its CPU kernel has no row scales).
 
-lft's side is the program tests/fp8_driver of the build folder, set by LFT_BUILD (build).
+lft's side is the program tests/peer_driver of the build folder, set by LFT_BUILD (build).
 """
 
 import torch

@@ -1,7 +1,7 @@
 """optim.name: muon against torch.optim.Muon on the CPU, and its update of other tensors
 against torch.optim.AdamW.
 
-lft's side is the program tests/rule_driver of the build folder, set by LFT_BUILD (build).
+lft's side is the program tests/peer_driver of the build folder, set by LFT_BUILD (build).
 Both sides use LibTorch's own products in BF16, from the same numbers: the trajectories of matrices
 are equal bit for bit.
 """

@@ -1,6 +1,6 @@
 """model.base_dtype: nf4 against bitsandbytes' double-quantised NF4 on the CPU.
 
-lft's side is the program tests/nf4_driver of the build folder, set by LFT_BUILD (build).
+lft's side is the program tests/peer_driver of the build folder, set by LFT_BUILD (build).
 """
 
 import torch

@@ -10,10 +10,10 @@ import pillow_heif
 import pytest
 from PIL import Image, ImageOps
 
-from tools import BINARY
+from tools import BUILD
 
 IMAGES = pathlib.Path(__file__).resolve().parents[2] / ".deps/pillow"
-DRIVER = pathlib.Path(BINARY).parent / "tests/image_driver"
+DRIVER = BUILD / "tests/image_driver"
 READ = {"JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "AVIF"}
 # Formats with some refused files, and the name in the error.
 PARTLY = {

@@ -1,21 +1,19 @@
 """lft's loss scaler against torch.amp.GradScaler: 10,000 random steps for each of several settings,
 scale by scale and tracker by tracker.
 
-lft's side is the program tests/scaler_driver of the build folder, set by LFT_BUILD (build).
+lft's side is the program tests/peer_driver of the build folder, set by LFT_BUILD (build).
 """
 
 import math
 import os
-import pathlib
 import random
 import subprocess
 
 import pytest
 import torch
 
-from tools import ROOT
+from tools import PEER_DRIVER
 
-DRIVER = pathlib.Path(os.environ.get("LFT_BUILD", ROOT / "build")) / "tests" / "scaler_driver"
 STEPS = 10_000
 FLOAT_MAX = torch.finfo(torch.float32).max
 
@@ -84,7 +82,12 @@ def lft_traces():
         lines.append(f"{init!r} {growth!r} {backoff!r} {interval} {flags}\n")
     one_thread = dict(os.environ, OMP_NUM_THREADS="1")
     done = subprocess.run(
-        [DRIVER], input="".join(lines), capture_output=True, text=True, timeout=300, env=one_thread
+        [PEER_DRIVER, "scaler"],
+        input="".join(lines),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=one_thread,
     )
     assert done.returncode == 0, done.stderr
     traces = {}

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("LFT_BIN", str(ROOT / "build" / "lft"))
 BUILD = pathlib.Path(os.environ.get("LFT_BUILD", ROOT / "build"))
+PEER_DRIVER = BUILD / "tests/peer_driver"
 
 
 class CommandServer:
@@ -79,12 +80,10 @@ def lft(*arguments, code=0, stdin=""):
 
 
 def driver(name, tensors, folder):
-    """Runs tests/<name>_driver of the build folder (set by LFT_BUILD) over
-    safetensors -> its tensors."""
-    program = BUILD / "tests" / f"{name}_driver"
+    """Runs <name>_driver.cpp over the tensors -> its tensors."""
     save_file(tensors, folder / "in.safetensors")
     done = subprocess.run(
-        [program, folder / "in.safetensors", folder / "out.safetensors"],
+        [PEER_DRIVER, name, folder / "in.safetensors", folder / "out.safetensors"],
         capture_output=True,
         text=True,
         timeout=300,
