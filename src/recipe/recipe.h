@@ -134,6 +134,7 @@ struct Recipe {
   } dist;
   struct Log {
     int64_t every_steps = 1, layer_grad_norms_every = 100, layer_activation_norms_every = 100;
+    int64_t answers = 8;
     bool tensorboard = true;
     double expect_first_loss = 0;  // 0: any
   } log;

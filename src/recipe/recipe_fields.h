@@ -335,6 +335,9 @@ void visit_log(Visitor& v, Section& l) {
           "terminal a "
           "bar is drawn instead");
   v.field("tensorboard", l.tensorboard, {.may_change = true}, "write TensorBoard event files");
+  v.field("answers", l.answers, {.low = 0, .high = 64, .may_change = true},
+          "rows whose answers from before and after training are in the report; 0: no row is "
+          "answered, which saves the time");
   v.field("layer_grad_norms_every", l.layer_grad_norms_every,
           {.low = 0, .high = 1e9, .may_change = true},
           "steps between two records of every layer's gradient norm; 0: never");

@@ -230,6 +230,7 @@ def make_recipe(case, out, model_dir, adapter, images, rows):
         train=dict(
             max_steps=STEPS, batch_size=case["batch_size"], grad_accum=case["grad_accum"], seed=1
         ),
+        log=dict(answers=0),
     )
     if case["adapter"]:
         options = ADAPTERS[case["adapter"]]

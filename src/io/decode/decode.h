@@ -14,6 +14,8 @@ RgbImage decode_jpeg(std::string_view bytes, const std::string& where, size_t ro
 /// The size, with the errors of decode_jpeg(). Reads every byte, but computes an eighth of the
 /// pixels.
 ImageCheck check_jpeg(std::string_view bytes, const std::string& where);
+/// A file of quality 85.
+std::string encode_jpeg(const RgbImage& image);
 RgbImage decode_png(std::string_view bytes, const ImageHeader& header, const std::string& where,
                     size_t room, Alpha alpha);
 RgbImage decode_bmp(std::string_view bytes, const ImageHeader& header, const std::string& where,
@@ -35,8 +37,7 @@ RgbImage decode_avif(std::string_view bytes, const ImageHeader& header, const st
                      size_t room, Alpha alpha);
 RgbImage decode_heif(std::string_view bytes, const ImageHeader& header, const std::string& where,
                      size_t room, Alpha alpha);
-/// A WebP without animation.
-std::string encode_jpeg_with_opencv(const RgbImage& image);
+/// A WebP without animation, by opencv_module.cpp. Throws kUsage if that module is missing.
 RgbImage decode_with_opencv(std::string_view bytes, const ImageHeader& header,
                             const std::string& where, size_t room, Alpha alpha);
 

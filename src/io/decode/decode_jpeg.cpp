@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 
+#include "kernels/common/error.h"
 #include "src/io/decode/decode.h"
 
 namespace lft::io {
@@ -114,6 +116,36 @@ bool decode(Job* job, std::string_view bytes, unsigned shrink, RgbImage* image) 
   return job->message[0] == '\0';
 }
 
+struct Encoding {
+  jpeg_compress_struct encoder{};
+  jpeg_error_mgr errors{};
+  jmp_buf leave;
+  unsigned char* bytes = nullptr;
+  unsigned long size = 0;
+};
+
+bool encode(Encoding* job, const RgbImage& image) {
+  jpeg_compress_struct* encoder = &job->encoder;
+  if (setjmp(job->leave) != 0) return false;
+  jpeg_create_compress(encoder);
+  encoder->client_data = job;
+  jpeg_mem_dest(encoder, &job->bytes, &job->size);
+  encoder->image_width = static_cast<JDIMENSION>(image.width);
+  encoder->image_height = static_cast<JDIMENSION>(image.height);
+  encoder->input_components = 3;
+  encoder->in_color_space = JCS_RGB;
+  jpeg_set_defaults(encoder);
+  jpeg_set_quality(encoder, /*quality=*/85, /*force_baseline=*/TRUE);
+  jpeg_start_compress(encoder, /*write_all_tables=*/TRUE);
+  while (encoder->next_scanline < encoder->image_height) {
+    auto* row = const_cast<JSAMPROW>(image.rgb_hwc.data()) +
+                size_t{3} * encoder->image_width * encoder->next_scanline;
+    jpeg_write_scanlines(encoder, &row, 1);
+  }
+  jpeg_finish_compress(encoder);
+  return true;
+}
+
 struct Decoded {
   RgbImage image;
   std::string damage;
@@ -150,6 +182,23 @@ ImageCheck check_jpeg(std::string_view bytes, const std::string& where) {
   constexpr unsigned kShrink = 8;  // one value per 8 x 8 block: no transform, few pixels
   const Decoded decoded = run(bytes, where, kShrink, /*room=*/0);
   return {decoded.image.width, decoded.image.height, decoded.damage};
+}
+
+std::string encode_jpeg(const RgbImage& image) {
+  Encoding job;
+  job.encoder.err = jpeg_std_error(&job.errors);
+  job.encoder.client_data = &job;
+  job.errors.error_exit = [](j_common_ptr encoder) {
+    longjmp(static_cast<Encoding*>(encoder->client_data)->leave, 1);
+  };
+  const bool ok = encode(&job, image);
+  char message[JMSG_LENGTH_MAX] = "";
+  if (!ok) job.errors.format_message(reinterpret_cast<j_common_ptr>(&job.encoder), message);
+  std::string file(reinterpret_cast<const char*>(job.bytes), ok ? job.size : 0);
+  jpeg_destroy_compress(&job.encoder);
+  std::free(job.bytes);
+  if (!ok) refuse(ErrorKind::kInput, "the picture cannot be written as JPEG", "", message);
+  return file;
 }
 
 }  // namespace lft::io

@@ -1,41 +1,16 @@
-#include <algorithm>
+#include <dlfcn.h>
+
 #include <iostream>
-#include <memory>
-#include <opencv2/core/utils/logger.hpp>
-#include <opencv2/imgcodecs.hpp>
+#include <opencv2/core/version.hpp>
 #include <streambuf>
 
+#include "kernels/common/error.h"
+#include "kernels/common/module_path.h"
 #include "src/io/decode/decode.h"
-#include "src/io/pages.h"
+#include "src/io/decode/opencv_module.h"
 
 namespace lft::io {
 namespace {
-
-/// Allocates OpenCV's matrices in separate pages (src/io/pages.h).
-class PageMatrices : public cv::MatAllocator {
- public:
-  // OpenCV's signature. NOLINTNEXTLINE(readability-function-size)
-  cv::UMatData* allocate(int dims, const int* sizes, int type, void*, size_t* step, cv::AccessFlag,
-                         cv::UMatUsageFlags) const override {
-    size_t bytes = CV_ELEM_SIZE(type);
-    for (int i = dims - 1; i >= 0; --i) {
-      if (step != nullptr) step[i] = bytes;
-      bytes *= static_cast<size_t>(sizes[i]);
-    }
-    auto matrix = std::make_unique<cv::UMatData>(this);
-    matrix->size = bytes;
-    matrix->data = matrix->origdata = PageAllocator<uchar>().allocate(bytes);
-    return matrix.release();
-  }
-  bool allocate(cv::UMatData* matrix, cv::AccessFlag, cv::UMatUsageFlags) const override {
-    return matrix != nullptr;
-  }
-  void deallocate(cv::UMatData* matrix) const override {
-    if (matrix == nullptr || matrix->refcount != 0) return;
-    PageAllocator<uchar>().deallocate(matrix->origdata, matrix->size);
-    delete matrix;
-  }
-};
 
 thread_local bool suppressed = false;
 
@@ -50,11 +25,7 @@ struct SuppressStderr {
 /// since replacing the buffer of a stream is not safe while threads run.
 class CerrFilter : public std::streambuf {
  public:
-  CerrFilter() : to_(std::cerr.rdbuf(this)) {
-    cv::utils::logging::setLogLevel(cv::utils::logging::LOG_LEVEL_SILENT);
-    static PageMatrices matrices;
-    cv::Mat::setDefaultAllocator(&matrices);
-  }
+  CerrFilter() : to_(std::cerr.rdbuf(this)) {}
   ~CerrFilter() override { std::cerr.rdbuf(to_); }
 
  protected:
@@ -73,20 +44,17 @@ class CerrFilter : public std::streambuf {
 };
 const CerrFilter cerr_filter;
 
-/// Converts grey, BGR or BGRA to RGB.
-void copy_rgb(const cv::Mat& from, Alpha alpha, Pixels* rgb) {
-  const int channels = from.channels();
-  const bool grey = channels < 3, mixes = channels == 4 && alpha == Alpha::kWhite;
-  size_t at = 0;
-  for (int y = 0; y < from.rows; ++y) {
-    const uint8_t* pixel = from.ptr<uint8_t>(y);
-    for (int x = 0; x < from.cols; ++x, pixel += channels) {
-      for (int c = 0; c < 3; ++c) {
-        const uint8_t value = pixel[grey ? 0 : 2 - c];
-        (*rgb)[at++] = mixes ? on_white(value, pixel[3]) : value;
-      }
-    }
+OpencvEntry open_module() {
+  const std::string from = module_path(kOpencvModule);
+  void* const module = dlopen(from.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* const entry = module == nullptr ? nullptr : dlsym(module, kOpencvEntry);
+  if (entry == nullptr) {
+    const char* const why = dlerror();
+    refuse(ErrorKind::kUsage, "this lft cannot read WebP images", from,
+           why == nullptr ? "no reason given" : why, "the module, next to the program",
+           "install lft again, or convert the images to PNG or JPEG");
   }
+  return reinterpret_cast<OpencvEntry>(entry);
 }
 
 }  // namespace
@@ -95,29 +63,13 @@ std::string opencv_library() { return "OpenCV " CV_VERSION; }
 
 RgbImage decode_with_opencv(std::string_view bytes, const ImageHeader& header,
                             const std::string& where, size_t room, Alpha alpha) {
+  static const OpencvEntry decode = open_module();
   const SuppressStderr hush;
-  cv::Mat decoded;
-  try {
-    const cv::Mat encoded(1, static_cast<int>(bytes.size()), CV_8U,
-                          const_cast<char*>(bytes.data()));
-    decoded = cv::imdecode(encoded, cv::IMREAD_UNCHANGED);
-  } catch (const cv::Exception& error) {
-    throw_damaged_image(header.kind, where, error.err);
-  }
-  if (decoded.empty()) throw_damaged_image(header.kind, where, "the decoder refuses it");
-  if (decoded.depth() != CV_8U) throw_damaged_image(header.kind, where, "pixels of an odd type");
-  RgbImage image{decoded.cols, decoded.rows, Pixels(std::max(room, 3 * decoded.total()))};
-  copy_rgb(decoded, alpha, &image.rgb_hwc);
+  RgbImage image;
+  std::string reason;
+  decode(bytes, room, alpha, image, reason);
+  if (!reason.empty()) throw_damaged_image(header.kind, where, reason);
   return image;
-}
-
-std::string encode_jpeg_with_opencv(const RgbImage& image) {
-  cv::Mat bgr(static_cast<int>(image.height), static_cast<int>(image.width), CV_8UC3);
-  for (size_t i = 0; i < image.rgb_hwc.size(); ++i)
-    bgr.data[i] = image.rgb_hwc[i / 3 * 3 + 2 - i % 3];
-  std::vector<uchar> file;
-  cv::imencode(".jpg", bgr, file, {cv::IMWRITE_JPEG_QUALITY, 85});
-  return {file.begin(), file.end()};
 }
 
 }  // namespace lft::io

@@ -157,6 +157,8 @@ RgbImage decode_square(std::string_view bytes, const ImageHeader& header, const 
   return image;
 }
 
+std::string jpeg_file(const RgbImage& image) { return encode_jpeg(image); }
+
 ImageCheck check_image(std::string_view bytes, const std::string& where,
                        const ImageLimits& limits) {
   const ImageHeader header = read_image_header(bytes, where, limits);
@@ -169,7 +171,5 @@ ImageCheck check_image(std::string_view bytes, const std::string& where,
   if (swaps_axes(header.orientation)) std::swap(check.width, check.height);
   return check;
 }
-
-std::string jpeg_file(const RgbImage& image) { return encode_jpeg_with_opencv(image); }
 
 }  // namespace lft::io

@@ -12,7 +12,7 @@
 namespace lft::train {
 namespace {
 
-constexpr int64_t kShown = 8, kAsked = 256;
+constexpr int64_t kAsked = 256, kBatch = 8;  // rows at the end, and of them at a time
 constexpr int64_t kAnswerTokens = 64;
 
 /// Up to `count` evenly spaced positions, starting with the first.
@@ -31,9 +31,12 @@ std::string before_path(const Run& run) {
   return run.inputs.recipe.output_dir + "/answers_before.json";
 }
 
+/// How many rows the report shows with their answers.
+int64_t most_shown(const Run& run) { return run.inputs.recipe.log.answers; }
+
 /// How many rows are answered at the end: under preferences answers are shown, but not counted as
 /// right.
-int64_t most_asked(const Run& run) { return run.objective->sums_tokens() ? kAsked : kShown; }
+int64_t most_asked(const Run& run) { return run.objective->sums_tokens() ? kAsked : most_shown(run); }
 
 /// The rows that are answered at the end, spread over all; of KTO those with a desirable answer.
 std::vector<int64_t> asked_places(const Run& run) {
@@ -45,7 +48,7 @@ std::vector<int64_t> asked_places(const Run& run) {
 
 /// Whether the run shows answers: those of random weights have no meaning.
 bool answers_rows(const Run& run) {
-  return run.inputs.recipe.model.init != recipe::ModelInit::kRandom;
+  return most_shown(run) > 0 && run.inputs.recipe.model.init != recipe::ModelInit::kRandom;
 }
 
 /// `batch_size`: rows that are answered together. `phase`: shown meanwhile.
@@ -164,7 +167,7 @@ void add_image(const data::Dataset& rows, int64_t index, report::ReportAnswer& a
 std::vector<int64_t> shown_places(const Run& run) {
   const std::vector<int64_t> asked = asked_places(run);
   std::vector<int64_t> shown;
-  for (const int64_t place : spread(std::ssize(asked), kShown))
+  for (const int64_t place : spread(std::ssize(asked), most_shown(run)))
     shown.push_back(asked[static_cast<size_t>(place)]);
   return shown;
 }
@@ -173,9 +176,9 @@ std::vector<int64_t> shown_places(const Run& run) {
 
 AnswerCounts answer_counts(const Run& run) {
   const int64_t rows = answers_rows(run) ? rows_of(run).size() : 0;
-  return {.shown = static_cast<double>(std::min(rows, kShown)),
+  return {.shown = static_cast<double>(std::min(rows, most_shown(run))),
           .at_end = static_cast<double>(std::min(rows, most_asked(run))),
-          .batch = static_cast<double>(kShown),
+          .batch = static_cast<double>(kBatch),
           .most_tokens = static_cast<double>(kAnswerTokens)};
 }
 
@@ -263,10 +266,10 @@ SampleAnswers sample_answers(Run& run) {
   answers.all = rows.size();
   answers.rows = rows_name(run);
   const std::map<std::string, Before> before = read_before(run);
-  const std::vector<int64_t> places = spread(asked->size(), kShown);
+  const std::vector<int64_t> places = spread(asked->size(), most_shown(run));
   const std::string phase = "answers after training";
   const std::vector<report::PairFigures> pairs = score_shown(run, *asked, /*trained=*/true, phase);
-  const infer::EvalResult result = ask(run, *asked, kShown, phase);
+  const infer::EvalResult result = ask(run, *asked, kBatch, phase);
   answers.stopped = result.stopped;
   for (const infer::EvalRecord& record : result.records) {
     if (!record.answered && !record.bad) continue;

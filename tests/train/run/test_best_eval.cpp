@@ -81,6 +81,7 @@ TEST(KeepBest, AMetricChoosesTheEvaluation) {
   recipe.train.keep_best = "anls";
   recipe.train.eval_every_steps = 2;
   recipe.data.eval = recipe.data.train.path;  // what it learns
+  recipe.log.answers = 8;
   ASSERT_EQ(train::train(recipe), 0);
   double best = -1;
   int64_t step = 0;

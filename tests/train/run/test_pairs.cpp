@@ -167,6 +167,7 @@ TEST_F(Pairs, TheReportShowsPairsBeforeAndAfterTraining) {
     Recipe recipe = this->recipe("page-" + objective, objective);
     recipe.train.max_steps = 20;
     recipe.train.eval_every_steps = 10;
+    recipe.log.answers = 8;
     ASSERT_EQ(train::train(recipe), 0);
     const std::string html = test::slurp(recipe.output_dir + "/report.html"),
                       start = "id=\"data\">";

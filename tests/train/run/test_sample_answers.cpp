@@ -16,6 +16,7 @@ namespace {
 TEST(SampleAnswers, ASpreadOfTheRowsAndAllOfThemCounted) {
   const test::TinyRun files(40);
   Recipe recipe = files.recipe("out");
+  recipe.log.answers = 8;
   make_dirs(recipe.output_dir);
   train::Run run = make_run(open_inputs(recipe));
   record_answers_before(run);
@@ -37,6 +38,7 @@ TEST(SampleAnswers, ASpreadOfTheRowsAndAllOfThemCounted) {
 TEST(SampleAnswers, OfATrainedRunTheyDifferAndAResumeKeepsThoseFromBefore) {
   const test::TinyRun files(40);
   Recipe recipe = files.recipe("out");
+  recipe.log.answers = 8;
   recipe.data.eval.clear();
   recipe.optim.lr = 3e-2;
   recipe.train.max_steps = 60;
@@ -55,6 +57,19 @@ TEST(SampleAnswers, OfATrainedRunTheyDifferAndAResumeKeepsThoseFromBefore) {
   const Json recorded = Json::parse(before);
   ASSERT_EQ(recorded.size(), 8u);
   EXPECT_NE(recorded[0]["answer"], answers.shown[0].answer);
+}
+
+TEST(SampleAnswers, NoRowIsAnsweredWithoutShownAnswers) {
+  const test::TinyRun files;
+  Recipe recipe = files.recipe("out");
+  recipe.log.answers = 0;
+  ASSERT_EQ(train::train(recipe), 0);
+  EXPECT_EQ(Json::parse(test::slurp(recipe.output_dir + "/answers_before.json")), Json::array());
+  const train::Run run = make_run(open_inputs(recipe));
+  const AnswerCounts counts = answer_counts(run);
+  EXPECT_EQ(counts.shown + counts.at_end, 0);
+  EXPECT_NE(test::slurp(recipe.output_dir + "/report.html").find("\"answers\":[]"),
+            std::string::npos);
 }
 
 }  // namespace
