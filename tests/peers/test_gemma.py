@@ -14,7 +14,15 @@ from transformers import AutoModelForImageTextToText
 import families
 import reference
 from cases import row
-from test_families import FAMILY_ROWS, RELATIVE, FamilyPeer, compare, make_recipe, targets_of
+from test_families import (
+    BATCH,
+    FAMILY_ROWS,
+    RELATIVE,
+    FamilyPeer,
+    compare,
+    make_recipe,
+    targets_of,
+)
 from tools import lft, score, step_lines, write_rows
 
 NAME = "gemma_gqa"
@@ -224,7 +232,9 @@ def test_steps_of_all_parameters(base, images, rows, tmp_path):
     optim = yaml.safe_load(path.read_text())["optim"]
     parameters, optimizer, scheduler = reference.make_optimizer(peer.model, optim, 6)
     samples = [peer.encode(item, images) for item in FAMILY_ROWS]
-    for line, group in zip(step_lines(tmp_path / "run"), reference.step_batches(samples, 4, 1, 6)):
+    for line, group in zip(
+        step_lines(tmp_path / "run"), reference.step_batches(samples, BATCH, 1, 6)
+    ):
         total, supervised = 0.0, sum(label != -100 for _, labels, _ in group[0] for label in labels)
         for ids, labels, extra in group[0]:
             loss = torch.nn.functional.cross_entropy(

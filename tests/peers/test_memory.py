@@ -72,7 +72,7 @@ def peak(overflowing_base, images, tmp_path_factory):
         recipe["train"]["max_steps"] = 3
         recipe |= dict(
             lora=dict(rank=16, alpha=32, dropout=0.0, targets=["llm:all-linear"]),
-            log=dict(tensorboard=False),
+            log=dict(tensorboard=False, answers=0),
         )
         (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
         # Freed memory is returned to the system at once, so that the peak is memory in use

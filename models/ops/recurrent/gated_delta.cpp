@@ -27,7 +27,7 @@ bool has_cpu_loops(const DeltaInput& in) {
 }
 
 /// Whether the last two dimensions are dense.
-at::Tensor with_dense_rows(const at::Tensor& x) {
+at::Tensor with_dense_heads(const at::Tensor& x) {
   const bool dense = x.stride(2) == 1 && (x.size(1) == 1 || x.stride(1) == x.size(2));
   return dense ? x : x.contiguous();
 }
@@ -39,7 +39,7 @@ at::ScalarType wide_type(const at::Tensor& x) {
 /// With g and beta as the loops read them.
 DeltaInput prepared(const DeltaInput& in) {
   const at::ScalarType wide = wide_type(in.v_tne);
-  return {with_dense_rows(in.q_thd), with_dense_rows(in.k_thd), with_dense_rows(in.v_tne),
+  return {with_dense_heads(in.q_thd), with_dense_heads(in.k_thd), with_dense_heads(in.v_tne),
           in.g_tn.to(wide).contiguous(), in.beta_tn.to(wide).contiguous()};
 }
 

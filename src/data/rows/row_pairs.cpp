@@ -11,9 +11,9 @@ namespace lft::data {
 namespace {
 
 constexpr const char *kChosen = "chosen", *kRejected = "rejected", *kPromptKey = "prompt",
-                     *kResponse = "rejected_response", *kMessages = "rejected_messages",
+                     *kResponse = "rejected_response", *kRejectedMessages = "rejected_messages",
                      *kImages = "rejected_images";
-constexpr std::array kPairKeys = {kChosen, kRejected, kResponse, kMessages, kImages};
+constexpr std::array kPairKeys = {kChosen, kRejected, kResponse, kRejectedMessages, kImages};
 constexpr char kForms[] =
     "\"chosen\" and \"rejected\" as two texts, two lists of messages or two messages; or "
     "\"rejected_response\" or \"rejected_messages\" next to \"messages\"";
@@ -116,7 +116,7 @@ PairRows split_chosen(const io::Json& row, const std::string& where) {
 
 /// ms-swift: the row's messages are the chosen side.
 PairRows split_messages(const io::Json& row, const std::string& where) {
-  const bool response = says(row, kResponse), whole = says(row, kMessages);
+  const bool response = says(row, kResponse), whole = says(row, kRejectedMessages);
   if (response == whole)
     refuse_form(where, response ? "both \"rejected_response\" and \"rejected_messages\""
                                 : "\"rejected_images\" alone");
@@ -126,7 +126,7 @@ PairRows split_messages(const io::Json& row, const std::string& where) {
   const io::Json rest = without_pair_keys(row);
   PairRows sides{rest, rest};
   if (whole) {
-    sides.rejected[list] = row[kMessages];
+    sides.rejected[list] = row[kRejectedMessages];
   } else {
     io::Json& last = sides.rejected[list].back();
     const char* const text = last.contains("value") ? "value" : "content";

@@ -10,7 +10,7 @@
 namespace lft::debug {
 namespace {
 
-constexpr double kWidth = 1100, kHeight = 380, kLeft = 70, kBottom = 28, kTop = 18;
+constexpr double kPageWidth = 1100, kHeight = 380, kLeft = 70, kBottom = 28, kTop = 18;
 constexpr size_t kMostModules = 24;
 
 constexpr char kHead[] = R"(<!DOCTYPE html>
@@ -68,7 +68,7 @@ struct Axes {
   int64_t first, last;
   double most;
   double x(int64_t event) const {
-    return kLeft + (kWidth - kLeft) * static_cast<double>(event - first) /
+    return kLeft + (kPageWidth - kLeft) * static_cast<double>(event - first) /
                        static_cast<double>(std::max<int64_t>(1, last - first));
   }
   double y(double bytes) const {
@@ -107,11 +107,11 @@ std::string svg_text(double x, double y, const char* anchor, const std::string& 
 std::string drawing(const MemoryPicture& picture, const std::vector<StepMarks>& steps) {
   const Axes axes{steps.front().begin, steps.back().end,
                   1.06 * static_cast<double>(picture.peak.bytes)};
-  std::string svg = "<svg viewBox=\"0 0 " + one_digit(kWidth) + " " + one_digit(kHeight) +
+  std::string svg = "<svg viewBox=\"0 0 " + one_digit(kPageWidth) + " " + one_digit(kHeight) +
                     "\" role=\"img\" aria-label=\"memory over the steps\">\n";
   for (int tick = 0; tick <= 4; ++tick) {
     const double bytes = axes.most * tick / 4, y = axes.y(bytes);
-    svg += line(kLeft, y, kWidth, y, "stroke:var(--line)") +
+    svg += line(kLeft, y, kPageWidth, y, "stroke:var(--line)") +
            svg_text(kLeft - 8, y + 4, "end", format_bytes(bytes));
   }
   for (size_t use = 0; use < kMemoryUses; ++use) svg += area(picture, use, axes);
@@ -124,7 +124,7 @@ std::string drawing(const MemoryPicture& picture, const std::vector<StepMarks>& 
   const double x = axes.x(picture.peak.event);
   svg += line(x, kTop - 4, x, axes.y(static_cast<double>(picture.peak.bytes)),
               "stroke:var(--mark);stroke-width:2");
-  svg += svg_text(x, kTop - 6, x > kWidth - 80 ? "end" : "middle",
+  svg += svg_text(x, kTop - 6, x > kPageWidth - 80 ? "end" : "middle",
                   "peak " + page_size(picture.peak.bytes));
   return svg + "</svg>\n";
 }
