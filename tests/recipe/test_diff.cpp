@@ -85,6 +85,7 @@ TEST(RecipeDiff, EveryFieldIsCompared) {
                                                  "dist.timeout_s",
                                                  "log.every_steps",
                                                  "log.tensorboard",
+                                                 "log.answers",
                                                  "log.layer_grad_norms_every",
                                                  "log.layer_activation_norms_every",
                                                  "log.expect_first_loss"}));

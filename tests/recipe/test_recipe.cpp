@@ -224,12 +224,12 @@ INSTANTIATE_TEST_SUITE_P(
         Forged{"far_from_all",
                "log:\n  zzzz: 1\n",
                {"line 6: log.zzzz is not a recipe field (known here: every_steps, tensorboard, "
-                "layer_grad_norms_every, "
+                "answers, layer_grad_norms_every, "
                 "layer_activation_norms_every, expect_first_loss)"}},
         Forged{"escape_in_key",
                "log:\n  \"a\\x1b[2Jzzzzzzzz\": 1\n",
                {"line 6: log.a\\x1b[2Jzzzzzzzz is not a recipe field (known here: every_steps, "
-                "tensorboard, layer_grad_norms_every, "
+                "tensorboard, answers, layer_grad_norms_every, "
                 "layer_activation_norms_every, expect_first_loss)"}},
         Forged{"duplicate",
                "lora:\n  rank: 8\n  alpha: 8\n  rank: 9\n",

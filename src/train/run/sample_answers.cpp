@@ -36,7 +36,9 @@ int64_t most_shown(const Run& run) { return run.inputs.recipe.log.answers; }
 
 /// How many rows are answered at the end: under preferences answers are shown, but not counted as
 /// right.
-int64_t most_asked(const Run& run) { return run.objective->sums_tokens() ? kAsked : most_shown(run); }
+int64_t most_asked(const Run& run) {
+  return run.objective->sums_tokens() ? kAsked : most_shown(run);
+}
 
 /// The rows that are answered at the end, spread over all; of KTO those with a desirable answer.
 std::vector<int64_t> asked_places(const Run& run) {
