@@ -69,6 +69,7 @@ TEST(Estimate, CountsStepsEvaluationsAndAnswersOfARecipe) {
   const TinyRun tiny;
   Recipe recipe = tiny.recipe("out");
   recipe.train.eval_every_steps = 4;  // after steps 4 and 6
+  recipe.log.answers = 8;
   const Work work = measured(recipe).work;
   EXPECT_EQ(work.steps, 6);
   EXPECT_EQ(work.evaluations, 2);
