@@ -25,6 +25,12 @@ Json page_of(const Recipe& recipe) {
   return Json::parse(page.substr(begin, page.find("</script>", begin) - begin));
 }
 
+Recipe with_answers(const test::TinyRun& run) {
+  Recipe recipe = run.recipe("out");
+  recipe.log.answers = 8;
+  return recipe;
+}
+
 Json fact(const Json& page, const std::string& name) {
   for (const Json& each : page["facts"])
     if (each[0] == name) return each[1];
@@ -33,7 +39,7 @@ Json fact(const Json& page, const std::string& name) {
 
 TEST(RunPage, AFinishedRunStartsWithWhatPeopleAsk) {
   const test::TinyRun run;
-  Recipe recipe = run.recipe("out");
+  Recipe recipe = with_answers(run);
   recipe.train.max_steps = 30;
   recipe.train.eval_every_steps = 10;
   ASSERT_EQ(train::train(recipe), 0);
@@ -57,7 +63,7 @@ TEST(RunPage, AFinishedRunStartsWithWhatPeopleAsk) {
 /// The page at step 0, then not again within a minute, and again afterwards.
 TEST(RunPage, IsWrittenAtMostOnceAMinuteDuringTheRun) {
   const test::TinyRun run;
-  const Recipe recipe = run.recipe("out");
+  const Recipe recipe = with_answers(run);
   make_dirs(recipe.output_dir);
   train::Run state = make_run(open_inputs(recipe));
   record_answers_before(state);
@@ -85,7 +91,7 @@ TEST(RunPage, IsWrittenAtMostOnceAMinuteDuringTheRun) {
 
 TEST(RunPage, AProcessThatDoesNotWriteTheRunWritesNoPage) {
   const test::TinyRun run;
-  const Recipe recipe = run.recipe("out");
+  const Recipe recipe = with_answers(run);
   make_dirs(recipe.output_dir);
   train::Run state = make_run(open_inputs(recipe));
   RunPage page(state, /*writes=*/false);
@@ -96,7 +102,7 @@ TEST(RunPage, AProcessThatDoesNotWriteTheRunWritesNoPage) {
 
 TEST(RunPage, AStoppedRunSaysSoAndKeepsTheAnswersOfItsEvaluations) {
   const test::TinyRun run;
-  Recipe recipe = run.recipe("out");
+  Recipe recipe = with_answers(run);
   recipe.train.eval_every_steps = 2;
   install_signal_handlers();
   EXPECT_EQ(train::train(recipe, {.gradients_ready =
@@ -116,7 +122,7 @@ TEST(RunPage, AStoppedRunSaysSoAndKeepsTheAnswersOfItsEvaluations) {
 
 TEST(RunPage, AFailureOfARunIsItsVerdict) {
   const test::TinyRun run;
-  Recipe recipe = run.recipe("out");
+  Recipe recipe = with_answers(run);
   EXPECT_THROW(train::train(recipe, {.gradients_ready =
                                          [](int64_t step, Optimizer&) {
                                            if (step == 3) throw std::runtime_error("a lost card");
@@ -133,7 +139,7 @@ TEST(RunPage, WarningsOfTheTerminalAreEventsAndAResumeDoesNotRepeatThem) {
   nlohmann::json rows = nlohmann::json::parse(test::slurp(run.dir().file("rows.json")));
   for (auto& row : rows) row["annotator"] = "x";
   run.dir().write("rows.json", rows.dump());
-  Recipe recipe = run.recipe("out");
+  Recipe recipe = with_answers(run);
   recipe.data.unknown_keys = "warn";
   recipe.train.max_steps = 3;
   warning("of an earlier run in this process");

@@ -63,11 +63,10 @@ TEST(SampleAnswers, NoRowIsAnsweredWithoutShownAnswers) {
   const test::TinyRun files;
   Recipe recipe = files.recipe("out");
   recipe.log.answers = 0;
+  const AnswerCounts counts = answer_counts(make_run(open_inputs(recipe)));
+  EXPECT_EQ(counts.shown + counts.at_end, 0);
   ASSERT_EQ(train::train(recipe), 0);
   EXPECT_EQ(Json::parse(test::slurp(recipe.output_dir + "/answers_before.json")), Json::array());
-  const train::Run run = make_run(open_inputs(recipe));
-  const AnswerCounts counts = answer_counts(run);
-  EXPECT_EQ(counts.shown + counts.at_end, 0);
   EXPECT_NE(test::slurp(recipe.output_dir + "/report.html").find("\"answers\":[]"),
             std::string::npos);
 }
