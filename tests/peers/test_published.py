@@ -102,6 +102,7 @@ def recipe_of(kind, compute, base_dtype, published, photographs, out):
         optim=dict(lr=1e-3, weight_decay=0.0, warmup_ratio=0.0),
         precision=dict(compute=compute),
         train=dict(max_steps=STEPS, batch_size=4, grad_accum=1, seed=1),
+        log=dict(answers=0),
     )
 
 

@@ -40,6 +40,7 @@ def train(program, out, objective, sets):
         "data.eval": rows,
         "train.max_steps": STEPS,
         "train.eval_every_steps": STEPS,
+        "log.answers": 1,
         **sets,
     }
     command = [program, "train", "quickstart-dpo"]

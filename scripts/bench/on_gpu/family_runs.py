@@ -79,6 +79,7 @@ def recipe(folder, name, way, out):
         "train.batch_size": 4,
         "train.seed": 1,
         "log.tensorboard": "false",
+        "log.answers": 0,
         "checkpoint.at_step_zero": "false",
         **WAYS[way],
     }
