@@ -109,7 +109,9 @@ def test_dpo_after_a_short_run_raises_the_accuracy_on_held_out_digits(tmp_path):
     assert not names & {row["image"] for row in json.loads((DATA / "held_out.json").read_text())}
     short = train(tmp_path / "short", "train.max_steps=60", "data.eval=''", "log.answers=0")
     start = short / "adapter"
-    dpo = train(tmp_path / "dpo", f"lora.init_from={start}", "log.answers=0", recipe="quickstart-dpo")
+    dpo = train(
+        tmp_path / "dpo", f"lora.init_from={start}", "log.answers=0", recipe="quickstart-dpo"
+    )
     before, after = held_out_accuracy(start), held_out_accuracy(dpo / "adapter")
     assert after >= before + 0.05, (before, after)
 
