@@ -114,7 +114,8 @@ def test_a_wheel_holds_the_program_its_data_and_no_path_of_the_build(tmp_path):
         check=True,
         capture_output=True,
     )
-    shutil.copy(BUILD / "lft", build / "lft")
+    for name in ("lft", "liblft_opencv.so"):
+        shutil.copy(BUILD / name, build / name)
     shutil.copytree(BUILD / "texts", build / "texts")
     # The program was linked with the paths of another configuration,
     # which this step replaces.
@@ -138,6 +139,7 @@ def test_a_wheel_holds_the_program_its_data_and_no_path_of_the_build(tmp_path):
         f"share/lft/recipes/{path.name}" for path in (ROOT / "recipes").iterdir() if path.is_file()
     }
     assert share == recipes | {
+        "lib/lft/liblft_opencv.so",
         "share/bash-completion/completions/lft",
         "share/zsh/site-functions/_lft",
         "share/fish/vendor_completions.d/lft.fish",
@@ -165,7 +167,7 @@ def test_a_package_depends_on_what_the_program_is_linked_to(tmp_path):
     )
     values = {
         "CPACK_PACKAGE_DIRECTORY": tmp_path,
-        "CPACK_LFT_PROGRAM": BUILD / "lft",
+        "CPACK_LFT_PROGRAMS": f"{BUILD}/lft;{BUILD}/liblft_opencv.so",
         "CPACK_LFT_TORCH": torch_root() + "/lib",
     }
     done = subprocess.run(
@@ -180,4 +182,5 @@ def test_a_package_depends_on_what_the_program_is_linked_to(tmp_path):
         assert any(name.startswith(library) for name in names) and any(
             package.startswith(library) for package in depends
         )
+    assert any(package.startswith("libopencv-imgcodecs") for package in depends)
     assert not any("torch" in package for package in depends)

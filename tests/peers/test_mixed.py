@@ -192,7 +192,9 @@ def run(model_dir, peft_adapter, images, tmp_path_factory):
             recipe["model"]["base_dtype"] = case["base"]
             recipe["precision"] = dict(compute=case["compute"], loss_scale=SCALE)
             recipe["train"]["max_steps"] = STEPS
-            recipe |= dict(checkpoint=dict(every_steps=1000), log=dict(tensorboard=False))
+            recipe |= dict(
+                checkpoint=dict(every_steps=1000), log=dict(tensorboard=False, answers=0)
+            )
             (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
             lft("train", folder / "recipe.yaml")
             lines = [

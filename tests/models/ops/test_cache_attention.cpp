@@ -1,7 +1,9 @@
 // Attention to a cache against the definition in double, for heads of any size, grouped heads, gaps
 // in what is seen, strided caches, and its independence of other rows and of threads.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 #include <limits>
@@ -19,14 +21,14 @@ struct Inputs {
 };
 
 Inputs make(const Case& of, at::ScalarType type) {
-  torch::manual_seed(7);
+  at::manual_seed(7);
   const auto normal = [&](std::vector<int64_t> sizes) {
-    return torch::randn(sizes, at::kDouble).to(type);
+    return at::randn(sizes, at::kDouble).to(type);
   };
-  const at::Tensor lengths = torch::randint(1, of.s + 1, {of.b, 1}, at::kLong);
+  const at::Tensor lengths = at::randint(1, of.s + 1, {of.b, 1}, at::kLong);
   return {normal({of.b, of.g, of.r, of.e}), normal({of.b, of.g, of.s, of.e}),
           normal({of.b, of.g, of.s, of.e}),
-          (torch::arange(of.s).unsqueeze(0) < lengths).unsqueeze(1).unsqueeze(1)};
+          (at::arange(of.s).unsqueeze(0) < lengths).unsqueeze(1).unsqueeze(1)};
 }
 
 at::Tensor defined(const Inputs& of) {
@@ -73,7 +75,7 @@ TEST(CacheAttention, ReadsAPartOfALargerCacheAndAWindow) {
   Inputs of = make({2, 3, 2, 128, 24}, at::kFloat);
   of.keys = of.keys.narrow(2, 0, 50);
   of.values = of.values.narrow(2, 0, 50);
-  of.seen = torch::zeros({2, 1, 1, 50}, at::kBool);
+  of.seen = at::zeros({2, 1, 1, 50}, at::kBool);
   of.seen[0][0][0].slice(0, 11, 30).fill_(true);    // a window
   of.seen[1][0][0].slice(0, 2, 49, 3).fill_(true);  // gaps
   of.keys[0].slice(1, 30, 50).fill_(std::numeric_limits<float>::quiet_NaN());
