@@ -1,7 +1,8 @@
-# lft_library(name [TORCH] [DEPS lib...]): one static library of every .cpp below the current
-# folder. TORCH: it includes torch headers (and uses the shared precompiled header).
+# lft_library(name [TORCH] [COLD] [DEPS lib...]): one static library of every .cpp below the current
+# folder. TORCH: it includes torch headers (and uses the shared precompiled header). COLD: it has no
+# loop whose speed is noticed, and is compiled faster.
 function(lft_library name)
-  cmake_parse_arguments(A "TORCH" "" "DEPS;EXCLUDE" ${ARGN})
+  cmake_parse_arguments(A "TORCH;COLD" "" "DEPS;EXCLUDE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   foreach(pattern ${A_EXCLUDE})
     list(FILTER sources EXCLUDE REGEX ${pattern})
@@ -10,6 +11,9 @@ function(lft_library name)
   set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX)
   target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
   target_link_libraries(${name} PUBLIC ${A_DEPS})
+  if(A_COLD)
+    target_compile_options(${name} PRIVATE -O1)
+  endif()
   if(A_TORCH)
     target_link_libraries(${name} PUBLIC lft::torch)
     target_precompile_headers(${name} REUSE_FROM lft_torch_pch)

@@ -202,6 +202,7 @@ TEST(Evaluate, ARowWithoutAnAnswerLeavesARunItsReport) {
   Recipe recipe = run.recipe("out");
   recipe.data.eval = rows_file(run);
   recipe.data.max_tokens = kMaxTokens;
+  recipe.log.answers = 8;
   ASSERT_EQ(train::train(recipe), 0);
   const std::string report = test::slurp(recipe.output_dir + "/report.html");
   EXPECT_NE(report.find("no_second"), std::string::npos);
