@@ -223,9 +223,8 @@ def check_steps(run, want, relative=RELATIVE):
             assert line[key] == pytest.approx(value, rel=relative, abs=1e-4), (line["step"], key)
 
 
-# The others, and KTO, of this family: against TRL's trainers in test_trl.py.
 @pytest.mark.parametrize(
-    "name, family", [("simpo", "qwen25_gqa"), ("orpo", "qwen25_gqa"), ("dpo", "qwen35_gqa")]
+    "name, family", [*((name, "qwen25_gqa") for name in OBJECTIVES), ("dpo", "qwen35_gqa")]
 )
 def test_twenty_steps_of_qwen(
     name,
@@ -318,6 +317,31 @@ def test_twenty_steps_of_kto(model_dir, peft_adapter, images, tmp_path):
         reference.adapter_tensors(tmp_path / "run/adapter"),
         reference.trained_tensors(peer.model),
         sum(record["lr"] for record in want),
+    )
+
+
+def test_twenty_steps_of_kto_of_qwen(family_dir, family_adapter, images, tmp_path):  # noqa: F811
+    family = "qwen25_gqa"
+    rows, labels, plain = labelled()
+    start = family_adapter(family)
+    path = test_families.make_recipe(
+        family,
+        tmp_path / "run",
+        family_dir(family),
+        write_rows(tmp_path / "rows.jsonl", rows),
+        images,
+        lora=dict(init_from=str(start)),
+        objective=dict(name="kto", **KTO),
+        train=dict(batch_size=4),
+    )
+    lft("train", path)
+    peer = test_families.FamilyPeer(family, family_dir(family), start, trainable=True)
+    samples = [last_answer(peer.encode(row, images)) for row in plain]
+    optim = yaml.safe_load(path.read_text())["optim"]
+    case = dict(optim=optim, batch_size=4, grad_accum=1)
+    check_steps(
+        tmp_path / "run",
+        train_kto(peer.model, samples, labels, case, lambda rows: family_sums(peer, rows)),
     )
 
 
