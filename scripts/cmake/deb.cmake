@@ -1,6 +1,5 @@
 # Read by cpack -G DEB: finds the system packages of the libraries that lft and its OpenCV module
-# link.
-# LibTorch's libraries belong to no package.
+# link. LibTorch's libraries belong to no package.
 set(folder ${CPACK_PACKAGE_DIRECTORY}/deb)
 file(WRITE ${folder}/debian/control "Source: lft\n\nPackage: lft\nArchitecture: any\n")
 execute_process(COMMAND dpkg-shlibdeps -O --ignore-missing-info -l${CPACK_LFT_TORCH}

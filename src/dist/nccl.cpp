@@ -1,7 +1,6 @@
 #include "src/dist/nccl.h"
 
 #include <ATen/ops/from_blob.h>
-#include <dlfcn.h>
 
 #include <cstring>
 #include <string>
@@ -16,13 +15,10 @@ namespace lft::dist {
 namespace {
 
 void* find_entry(const char* name) {
-  const std::string path = module_path(kNcclModule);
-  void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  void* entry = module == nullptr ? nullptr : dlsym(module, name);
-  if (entry != nullptr) return entry;
-  const char* why = dlerror();
-  refuse(ErrorKind::kResource, "several processes on GPUs need NCCL, and it cannot be opened", path,
-         why == nullptr ? "no reason given" : why, "the module that lft's build makes",
+  const ModuleEntry entry = module_entry(kNcclModule, name);
+  if (entry.function != nullptr) return entry.function;
+  refuse(ErrorKind::kResource, "several processes on GPUs need NCCL, and it cannot be opened",
+         entry.path, entry.why, "the module that lft's build makes",
          "build lft where nvcc and nccl.h are, or train with one process");
 }
 

@@ -23,7 +23,9 @@ def lft(*arguments):
 
 
 def train(out, *sets, recipe="quickstart"):
-    options = [part for item in (f"output_dir={out}", *sets) for part in ("--set", item)]
+    options = [
+        part for item in (f"output_dir={out}", "log.answers=0", *sets) for part in ("--set", item)
+    ]
     lft("train", f"recipes/{recipe}.yaml", *options)
     return out
 
@@ -107,17 +109,15 @@ def test_every_step_has_a_line_and_the_run_its_files(run):
 def test_dpo_after_a_short_run_raises_the_accuracy_on_held_out_digits(tmp_path):
     names = {row["image"] for row in json.loads((DATA / "pairs.json").read_text())}
     assert not names & {row["image"] for row in json.loads((DATA / "held_out.json").read_text())}
-    short = train(tmp_path / "short", "train.max_steps=60", "data.eval=''", "log.answers=0")
+    short = train(tmp_path / "short", "train.max_steps=60", "data.eval=''")
     start = short / "adapter"
-    dpo = train(
-        tmp_path / "dpo", f"lora.init_from={start}", "log.answers=0", recipe="quickstart-dpo"
-    )
+    dpo = train(tmp_path / "dpo", f"lora.init_from={start}", recipe="quickstart-dpo")
     before, after = held_out_accuracy(start), held_out_accuracy(dpo / "adapter")
     assert after >= before + 0.05, (before, after)
 
 
 def test_same_seed_same_bytes_whatever_the_workers(tmp_path):
-    sets = ("train.max_steps=12", "data.eval=''", "log.answers=0")
+    sets = ("train.max_steps=12", "data.eval=''")
     runs = [
         train(tmp_path / f"run{i}", *sets, f"data.workers={workers}")
         for i, workers in enumerate((1, 1, 4))
@@ -129,7 +129,7 @@ def test_same_seed_same_bytes_whatever_the_workers(tmp_path):
 
 
 def test_prepared_data_trains_to_the_same_bytes(tmp_path):
-    sets = ("train.max_steps=12", "data.eval=''", "log.answers=0")
+    sets = ("train.max_steps=12", "data.eval=''")
     options = [part for item in sets for part in ("--set", item)]
     lft("prepare", "recipes/quickstart.yaml", *options, "--out", tmp_path / "shards")
     direct = train(tmp_path / "direct", *sets)

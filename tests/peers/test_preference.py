@@ -337,8 +337,7 @@ def test_twenty_steps_of_kto_of_qwen(family_dir, family_adapter, images, tmp_pat
     lft("train", path)
     peer = test_families.FamilyPeer(family, family_dir(family), start, trainable=True)
     samples = [last_answer(peer.encode(row, images)) for row in plain]
-    optim = yaml.safe_load(path.read_text())["optim"]
-    case = dict(optim=optim, batch_size=4, grad_accum=1)
+    case = dict(optim=yaml.safe_load(path.read_text())["optim"], batch_size=4, grad_accum=1)
     check_steps(
         tmp_path / "run",
         train_kto(peer.model, samples, labels, case, lambda rows: family_sums(peer, rows)),

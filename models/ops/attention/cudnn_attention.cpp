@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 #include <ATen/ceil_div.h>
 #include <ATen/core/ivalue.h>
-#include <dlfcn.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -27,8 +26,7 @@ using torch::autograd::variable_list;
 /// Null if the module cannot be opened.
 CudnnAttention* library() {
   static CudnnAttention* const opened = []() -> CudnnAttention* {
-    void* const module = dlopen(module_path(kCudnnModule).c_str(), RTLD_NOW | RTLD_LOCAL);
-    void* const entry = module == nullptr ? nullptr : dlsym(module, kCudnnEntry);
+    void* const entry = module_entry(kCudnnModule, kCudnnEntry).function;
     return entry == nullptr ? nullptr : reinterpret_cast<CudnnEntry>(entry)();
   }();
   return opened;

@@ -26,7 +26,7 @@ bool has_cpu_loops(const DeltaInput& in) {
   return in.v_tne.device().is_cpu() && (has_loop_type(type) || type == at::kDouble);
 }
 
-/// Whether the last two dimensions are dense.
+/// A copy unless the last two dimensions are dense.
 at::Tensor with_dense_heads(const at::Tensor& x) {
   const bool dense = x.stride(2) == 1 && (x.size(1) == 1 || x.stride(1) == x.size(2));
   return dense ? x : x.contiguous();

@@ -1,6 +1,5 @@
 #include "src/data/sources/unpack.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -32,15 +31,11 @@ constexpr char kAsJson[] =
     "-DLFT_ARROW=ON and a pyarrow wheel (scripts/setup installs one)";
 
 ArrowEntry arrow_entry(const std::string& path) {
-  const std::string from = module_path(kArrowModule);
-  void* const module = dlopen(from.c_str(), RTLD_NOW | RTLD_LOCAL);
-  void* const entry = module == nullptr ? nullptr : dlsym(module, kArrowEntry);
-  if (entry == nullptr) {
-    const char* const why = dlerror();
-    refuse(ErrorKind::kUsage, "this lft cannot read Parquet and Arrow files", path,
-           why == nullptr ? "no reason given" : why, "the module " + from, kAsJson);
-  }
-  return reinterpret_cast<ArrowEntry>(entry);
+  const ModuleEntry entry = module_entry(kArrowModule, kArrowEntry);
+  if (entry.function == nullptr)
+    refuse(ErrorKind::kUsage, "this lft cannot read Parquet and Arrow files", path, entry.why,
+           "the module " + entry.path, kAsJson);
+  return reinterpret_cast<ArrowEntry>(entry.function);
 }
 
 [[noreturn]] void refuse_arrow(const std::string& path, const ArrowFailure& failure) {

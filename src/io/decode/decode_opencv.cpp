@@ -1,5 +1,3 @@
-#include <dlfcn.h>
-
 #include <iostream>
 #include <opencv2/core/version.hpp>
 #include <streambuf>
@@ -45,16 +43,12 @@ class CerrFilter : public std::streambuf {
 const CerrFilter cerr_filter;
 
 OpencvEntry open_module() {
-  const std::string from = module_path(kOpencvModule);
-  void* const module = dlopen(from.c_str(), RTLD_NOW | RTLD_LOCAL);
-  void* const entry = module == nullptr ? nullptr : dlsym(module, kOpencvEntry);
-  if (entry == nullptr) {
-    const char* const why = dlerror();
-    refuse(ErrorKind::kUsage, "this lft cannot read WebP images", from,
-           why == nullptr ? "no reason given" : why, "the module, next to the program",
+  const ModuleEntry entry = module_entry(kOpencvModule, kOpencvEntry);
+  if (entry.function == nullptr)
+    refuse(ErrorKind::kUsage, "this lft cannot read WebP images", entry.path, entry.why,
+           "the module, next to the program",
            "install lft again, or convert the images to PNG or JPEG");
-  }
-  return reinterpret_cast<OpencvEntry>(entry);
+  return reinterpret_cast<OpencvEntry>(entry.function);
 }
 
 }  // namespace
