@@ -139,22 +139,23 @@ TEST_F(MemoryPlanTest, CountsWhatExpertsTake) {
       apply(recipe);
       return recipe;
     };
-    std::vector<Recipe> recipes = {
+    const std::vector<Recipe> recipes = {
         change("fp32", [](Recipe&) {}),
         change("bf16",
                [](Recipe& r) { r.precision.compute = "bf16", r.model.base_dtype = "bf16"; }),
         change("nf4", [](Recipe& r) { r.model.base_dtype = "nf4"; }),
         change("fp8", [](Recipe& r) { r.model.base_dtype = "fp8", r.precision.compute = "bf16"; }),
         change("whole", [](Recipe& r) { r.full = {"llm"}, r.lora.targets.clear(); }),
+        change("block", [](Recipe& r) { r.train.activation_checkpointing = "block"; }),
+        change("experts",
+               [](Recipe& r) {
+                 r.lora.targets = {"llm:experts.gate_up_proj", "llm:experts.down_proj"};
+               }),
+        change("attention",
+               [](Recipe& r) {
+                 r.lora.targets = {"llm:q_proj", "llm:v_proj"};
+               }),
     };
-    if (model_type == "qwen3_5_moe") {
-      recipes.push_back(change("experts", [](Recipe& r) {
-        r.lora.targets = {"llm:experts.gate_up_proj", "llm:experts.down_proj"};
-      }));
-      recipes.push_back(change("attention", [](Recipe& r) {
-        r.lora.targets = {"llm:q_proj", "llm:v_proj"};
-      }));
-    }
     expect_counted(recipes);
   }
 }
