@@ -18,8 +18,8 @@ double ExpertPass::outputs() const {
 }
 
 double ExpertPass::working(double width) const {
-  const double share = std::min(1.0, at_a_time / static_cast<double>(experts.count));
-  return rows() * share * width * compute;
+  const double balanced = rows() * at_a_time / static_cast<double>(experts.count);
+  return std::min(rows(), std::max(tokens, balanced)) * width * compute;
 }
 
 double ExpertPass::forward() const {

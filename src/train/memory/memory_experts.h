@@ -28,7 +28,8 @@ struct ExpertPass {
  private:
   /// The output of all rows and their sums, or the gradient of the input.
   double outputs() const;
-  /// `width` elements for each row of the experts that are computed at a time, on average.
+  /// `width` elements for each row of the experts that are computed at a time: of balanced ones,
+  /// or of one that all tokens choose.
   double working(double width) const;
 };
 

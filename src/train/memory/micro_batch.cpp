@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <thread>
 #include <utility>
 
@@ -39,37 +40,45 @@ double reading_budget(const recipe::Recipe& recipe,
 
 }  // namespace
 
-LargestMicroBatch::Weights LargestMicroBatch::weigh(const RunSettings& settings) {
+LargestMicroBatch::Tangent LargestMicroBatch::tangent(const RunSettings& settings, int64_t images) {
   const family::ImagePlan image = family::reference_image_plan(settings.config);
-  const auto with_images = [&](PassShape shape, int64_t images) {
-    shape.images = images;
-    shape.values = images * image.shape.values();
-    shape.tower = images * image.tower_positions;
-    shape.placed = images * image.positions();
+  const auto with_images = [&](PassShape shape, int64_t count) {
+    shape.images = count;
+    shape.values = count * image.shape.values();
+    shape.tower = count * image.tower_positions;
+    shape.placed = count * image.positions();
     return shape;
   };
   const PassShape base = with_images(
-      {.samples = 4, .rows = 4, .longest = 1024, .supervised = 1024, .attended = 4096}, 4);
+      {.samples = 4, .rows = 4, .longest = 1024, .supervised = 1024, .attended = 4096}, images);
   const auto total = [&](PassShape shape) {
     return plain_moment(settings, memory_units(settings, shape), shape, /*update=*/0).total();
   };
   const double start = total(base);
   PassShape longer = base, asked = base;
-  const PassShape more = with_images(base, 8);
+  const PassShape more = with_images(base, images + 4);
   longer.longest *= 2, longer.attended *= 2;
   asked.supervised *= 2;
-  return {.token = (total(longer) - start) / 4096,
-          .tower = (total(more) - start) / static_cast<double>(more.tower - base.tower),
-          .supervised = (total(asked) - start) / 1024};
+  Tangent at{.token = (total(longer) - start) / 4096,
+             .tower = (total(more) - start) / static_cast<double>(more.tower - base.tower),
+             .supervised = (total(asked) - start) / 1024};
+  at.constant =
+      start - at.token * 4096 - at.tower * static_cast<double>(base.tower) - at.supervised * 1024;
+  return at;
 }
 
-LargestMicroBatch::LargestMicroBatch(const RunSettings& settings) : weights_(weigh(settings)) {}
+LargestMicroBatch::LargestMicroBatch(const RunSettings& settings)
+    : tangents_{tangent(settings, /*images=*/0), tangent(settings, /*images=*/4)} {}
 
 void LargestMicroBatch::consider(MicroBatchShape batch) {
-  const auto supervised = static_cast<double>(batch.supervised());
-  const double bytes = weights_.token * static_cast<double>(batch.positions()) +
-                       weights_.tower * static_cast<double>(batch.sum(&data::SampleLength::tower)) +
-                       weights_.supervised * supervised;
+  const auto positions = static_cast<double>(batch.positions()),
+             tower = static_cast<double>(batch.sum(&data::SampleLength::tower)),
+             supervised = static_cast<double>(batch.supervised());
+  double bytes = -std::numeric_limits<double>::infinity();
+  for (const Tangent& at : tangents_) {
+    bytes = std::max(
+        bytes, at.constant + at.token * positions + at.tower * tower + at.supervised * supervised);
+  }
   if (supervised == 0 || bytes <= most_) return;
   most_ = bytes;
   largest_ = std::move(batch);

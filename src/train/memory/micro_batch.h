@@ -1,6 +1,8 @@
 // The micro-batches of a run as numbers, and the one with the highest memory use.
 #pragma once
+#include <array>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "src/data/lengths.h"
@@ -39,16 +41,17 @@ class LargestMicroBatch {
   const MicroBatchShape& largest() const { return largest_; }
 
  private:
-  /// Bytes per position (including padding), per vision tower position and per supervised token. A
-  /// pass is linear in each except for the LM head's last chunk.
-  struct Weights {
-    double token = 0, tower = 0, supervised = 0;
+  /// Bytes of a pass, and per position (including padding), per vision tower position and per
+  /// supervised token, near a pass with this many images. The peak is the largest of several
+  /// moments, of which each is linear except for the LM head's last chunk: no tangent is above it.
+  struct Tangent {
+    double constant = 0, token = 0, tower = 0, supervised = 0;
   };
-  static Weights weigh(const RunSettings& settings);
+  static Tangent tangent(const RunSettings& settings, int64_t images);
 
-  Weights weights_;
+  std::array<Tangent, 2> tangents_;  // without images, where the decoder decides, and with images
   MicroBatchShape largest_;
-  double most_ = 0;
+  double most_ = -std::numeric_limits<double>::infinity();
 };
 
 /// The micro-batch of the whole run (all epochs, in order) with the highest memory use; the first
