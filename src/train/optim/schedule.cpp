@@ -45,4 +45,8 @@ double Schedule::factor(int64_t taken) const {
   return std::max(0.0, above_least(half_cosine(static_cast<double>(taken - warmup) / decay_steps)));
 }
 
+bool Schedule::changes_weights(int64_t taken) const {
+  return (taken > 0 && factor(0) > 0) || (taken > 1 && factor(1) > 0);
+}
+
 }  // namespace lft::train

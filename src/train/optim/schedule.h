@@ -18,6 +18,9 @@ struct Schedule {
   static Schedule make(const recipe::Recipe::Optim& optim, int64_t total);
   /// The factor after `taken` optimizer steps; a skipped step is not taken.
   double factor(int64_t taken) const;
+  /// Whether one of the first `taken` optimizer steps has a factor above zero. A warm-up starts at
+  /// zero.
+  bool changes_weights(int64_t taken) const;
 };
 
 }  // namespace lft::train

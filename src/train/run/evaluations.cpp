@@ -78,11 +78,16 @@ bool Evaluations::evaluate_rows() {
 }
 
 double Evaluations::cost_of(const infer::EvalResult& result) const {
+  if (!changed_model()) return NAN;  // the weights are those before training
   const std::string kept = infer::kept_figure(run_.inputs.recipe.train.keep_best.word());
   if (kept.empty()) return result.loss;
-  if (report::at_reference(figures_)) return NAN;  // no update has changed the model
   const auto figure = std::ranges::find(figures_, kept, &std::pair<std::string, double>::first);
   return figure == figures_.end() ? NAN : -figure->second;
+}
+
+/// At the reference of an objective, updates were too small to change the policy.
+bool Evaluations::changed_model() const {
+  return run_.schedule.changes_weights(run_.state.scheduled) && !report::at_reference(figures_);
 }
 
 std::string Evaluations::step_text(const std::string& what) const {
@@ -135,7 +140,7 @@ void Evaluations::tell_of_early_stop() {
 void Evaluations::go_back_to_best() {
   if (run_.best.step < 0 && run_.best.last_step >= 0)
     warning(std::string("no evaluation ") +
-            (report::at_reference(figures_) ? "followed a change of the model" : "was finite") +
+            (!changed_model() ? "followed a change of the model" : "was finite") +
             ": the weights of the last step are saved");
   if (run_.best.step < 0 || run_.best.step == run_.state.step) return;
   const int64_t last = run_.state.step;

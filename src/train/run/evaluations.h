@@ -55,6 +55,8 @@ class Evaluations {
   void record_images();
   /// What train.keep_best minimises.
   double cost_of(const infer::EvalResult& result) const;
+  /// Whether an update has changed the weights before the newest evaluation.
+  bool changed_model() const;
   void judge(double cost, bool scheduled);
   bool by_loss() const;
   std::string step_text(const std::string& what) const;

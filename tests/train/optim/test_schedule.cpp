@@ -82,5 +82,17 @@ TEST(Schedule, UnknownNameIsAUsageError) {
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "cosine", make("cosinus", 0, 1));
 }
 
+TEST(Schedule, KnowsWhetherAStepHasChangedTheWeights) {
+  const Schedule warms_up = make("cosine", 0.3, 10), at_once = make("cosine", 0, 10),
+                 short_run = make("linear", 0, 1);
+  EXPECT_FALSE(warms_up.changes_weights(0));
+  EXPECT_FALSE(warms_up.changes_weights(1)) << "the first factor of a warm-up is 0";
+  EXPECT_TRUE(warms_up.changes_weights(2));
+  EXPECT_TRUE(warms_up.changes_weights(10));
+  EXPECT_FALSE(at_once.changes_weights(0));
+  EXPECT_TRUE(at_once.changes_weights(1));
+  EXPECT_TRUE(short_run.changes_weights(1));
+}
+
 }  // namespace
 }  // namespace lft::schedule_test

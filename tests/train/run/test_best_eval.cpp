@@ -73,6 +73,17 @@ TEST(KeepBest, TheAdapterIsThatOfTheLowestEvaluation) {
   EXPECT_NE(adapter_bytes(recipe), adapter_bytes(last));
 }
 
+/// The first step of a warm-up has a learning rate of zero: its evaluation is that of the weights
+/// before training, whose adapter does nothing.
+TEST(KeepBest, AnEvaluationBeforeAnyUpdateIsNotTheBest) {
+  const test::TinyRun run;
+  Recipe recipe = overfitting(run, "warm", 4);
+  recipe.optim.warmup_ratio = 0.25;
+  ASSERT_EQ(train::train(recipe), 0);
+  EXPECT_EQ(eval_losses(recipe).size(), 4);
+  EXPECT_EQ(test::events(recipe.output_dir, "best").at(0)["step"], 2);
+}
+
 /// The answers' edit distance to "gnu" instead of the loss: the first of the best is kept. The
 /// report has the shown rows' answers of each evaluation.
 TEST(KeepBest, AMetricChoosesTheEvaluation) {
