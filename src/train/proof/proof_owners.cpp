@@ -17,10 +17,10 @@ namespace {
 constexpr size_t kShownOwners = 8;
 
 /// The bytes a tensor spans on its device, from its first element to after its last.
-struct Range {
+struct MemoryRange {
   std::string device;
   uintptr_t begin = 0, end = 0;
-  bool operator<(const Range& other) const {
+  bool operator<(const MemoryRange& other) const {
     return std::tie(device, begin, end) < std::tie(other.device, other.begin, other.end);
   }
   std::string text() const {
@@ -31,8 +31,8 @@ struct Range {
   }
 };
 
-Range range_of(const at::Tensor& tensor) {
-  Range range{tensor.device().str(), reinterpret_cast<uintptr_t>(tensor.const_data_ptr()), 0};
+MemoryRange range_of(const at::Tensor& tensor) {
+  MemoryRange range{tensor.device().str(), reinterpret_cast<uintptr_t>(tensor.const_data_ptr()), 0};
   int64_t elements = tensor.numel() == 0 ? 0 : 1;
   for (int64_t i = 0; elements > 0 && i < tensor.dim(); ++i)
     elements += (tensor.size(i) - 1) * tensor.stride(i);
@@ -74,13 +74,13 @@ void check_frozen(const std::vector<lora::Trainable>& trainables,
 }
 
 void check_single_owners(const std::vector<Owner>& owners) {
-  std::vector<std::pair<Range, const Owner*>> ranges;
+  std::vector<std::pair<MemoryRange, const Owner*>> ranges;
   for (const Owner& owner : owners) ranges.emplace_back(range_of(owner.tensor), &owner);
   std::sort(ranges.begin(), ranges.end());
-  const std::pair<Range, const Owner*>* widest =
+  const std::pair<MemoryRange, const Owner*>* widest =
       nullptr;  // of the preceding ones, the one with the largest end
   for (const auto& entry : ranges) {
-    const Range& range = entry.first;
+    const MemoryRange& range = entry.first;
     if (range.begin == range.end) continue;
     if (widest != nullptr && widest->first.device == range.device &&
         range.begin < widest->first.end) {
@@ -96,14 +96,14 @@ void check_single_owners(const std::vector<Owner>& owners) {
   }
 }
 
-std::map<Range, std::string> model_ranges(const torch::nn::Module& model) {
-  std::map<Range, std::string> ranges;
+std::map<MemoryRange, std::string> model_ranges(const torch::nn::Module& model) {
+  std::map<MemoryRange, std::string> ranges;
   for (const auto& parameter : model.named_parameters())
     ranges.try_emplace(range_of(parameter.value()), parameter.key());
   return ranges;
 }
 
-void check_stale(const std::vector<Owner>& owners, const std::map<Range, std::string>& used) {
+void check_stale(const std::vector<Owner>& owners, const std::map<MemoryRange, std::string>& used) {
   std::vector<std::string> stale;
   for (const Owner& owner : owners) {
     if (!used.contains(range_of(owner.tensor))) stale.push_back(owner.name);
@@ -128,7 +128,7 @@ void check_masters(const std::vector<Owner>& owners) {
 }
 
 void check_owned(const torch::nn::Module& model, const std::vector<lora::Trainable>& trainables,
-                 const std::map<Range, const Owner*>& owners) {
+                 const std::map<MemoryRange, const Owner*>& owners) {
   std::vector<std::pair<std::string, at::Tensor>> wanted;
   for (const lora::Trainable& trainable : trainables)
     wanted.emplace_back(trainable.name, trainable.tensor);
@@ -136,9 +136,9 @@ void check_owned(const torch::nn::Module& model, const std::vector<lora::Trainab
     if (parameter.value().requires_grad()) wanted.emplace_back(parameter.key(), parameter.value());
   }
   std::vector<std::string> orphans;
-  std::set<Range> seen;  // a trainable and its name in the model
+  std::set<MemoryRange> seen;  // a trainable and its name in the model
   for (const auto& [name, tensor] : wanted) {
-    const Range range = range_of(tensor);
+    const MemoryRange range = range_of(tensor);
     if (!owners.contains(range) && seen.insert(range).second) orphans.push_back(name);
   }
   if (orphans.empty()) return;
@@ -160,7 +160,7 @@ std::vector<Owner> prove_ownership(const torch::nn::Module& model,
   check_single_owners(owners);
   check_stale(owners, model_ranges(model));
   check_masters(owners);
-  std::map<Range, const Owner*> by_range;
+  std::map<MemoryRange, const Owner*> by_range;
   for (const Owner& owner : owners) by_range.emplace(range_of(owner.tensor), &owner);
   check_owned(model, trainables, by_range);
   std::vector<Owner> result;

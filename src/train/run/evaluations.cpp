@@ -140,7 +140,7 @@ void Evaluations::tell_of_early_stop() {
 void Evaluations::go_back_to_best() {
   if (run_.best.step < 0 && run_.best.last_step >= 0)
     warning(std::string("no evaluation ") +
-            (!changed_model() ? "followed a change of the model" : "was finite") +
+            (changed_model() ? "was finite" : "followed a change of the model") +
             ": the weights of the last step are saved");
   if (run_.best.step < 0 || run_.best.step == run_.state.step) return;
   const int64_t last = run_.state.step;
