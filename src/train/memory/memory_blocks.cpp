@@ -214,11 +214,6 @@ MemoryUnit block_unit(const Counting& c, const Stack& s, int64_t index, bool rea
   if (c.trains.whole(b.in[0].name)) unit.backward += mlp_weight_gradient(c, s);
   unit.gradients = 4 * c.trains.elements_under(s.tower.layers + std::to_string(index) + ".");
   unit.recomputed = c.every > 0 && index % c.every == 0 && graph;
-  if (unit.recomputed) {  // the output, and in the second half the output's gradient
-    const double output = b.kept * d * s.stream;
-    unit.backward += output;
-    unit.second += 2 * output;
-  }
   if (unit.recomputed || !graph) {  // nothing is kept; norms and sums stay to the end
     unit.forward =
         std::max(b.tokens * d * (s.stream + t.norm) + b.attended * mixing_width(s) * wide,
