@@ -2,6 +2,7 @@
 adapter, in float32 without dropout."""
 
 import json
+import math
 import pathlib
 import shutil
 
@@ -17,7 +18,7 @@ import test_families
 from test_families import family_adapter, family_dir  # noqa: F401  (fixtures)
 from tools import lft, step_lines, write_rows
 
-FAMILY, STEPS, RATE = "qwen25_gqa", 20, 1e-3
+FAMILY, STEPS, RATE, BETA = "qwen25_gqa", 20, 1e-3, 0.2
 NAMES = ("chelsea.png", "coffee.png", "moon.png", "turned.jpg", "tiny.png", "logo.png")
 CHOSEN = ("A cat.", "A cup of coffee, on a table.", "The moon", "An astronaut", "Pixels.", "A logo")
 REJECTED = ("A dog, I think.", "No.", "It is cheese.", "Nobody", "x", "An apple on a tree.")
@@ -30,7 +31,7 @@ TEMPLATE = (
     "{% endfor %}{% endif %}<|im_end|>{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-KTO = dict(beta=0.2, desirable_weight=1.4, undesirable_weight=0.7)
+KTO = dict(beta=BETA, desirable_weight=1.4, undesirable_weight=0.7)
 
 
 @pytest.fixture(scope="module")
@@ -135,17 +136,25 @@ def run_trl(
     return trainer.state.log_history[:STEPS]
 
 
-def check(lines, history, names):
+def check(lines, history, names, condition=lambda line: 1):
+    """`condition`: the condition number of the gradient, by which rounding grows in its norm."""
     assert len(lines) == len(history) == STEPS
     for line, record in zip(lines, history):
         for ours, theirs in names.items():
             if theirs not in record:  # no row of that label
                 assert ours not in line, json.dumps(line)
                 continue
-            assert line[ours] == pytest.approx(record[theirs], rel=1e-4, abs=1e-4), (
+            rel = 1e-4 * (condition(line) if ours == "grad_norm" else 1)
+            assert line[ours] == pytest.approx(record[theirs], rel=rel, abs=1e-4), (
                 line["step"],
                 ours,
             )
+
+
+def ipo_condition(line):
+    """IPO's gradient is proportional to margin - 1 / (2 beta), the root of its loss, which is a
+    difference of nearly equal numbers when the margin is reached."""
+    return max(1, 1 / (2 * BETA) / math.sqrt(line["loss"]))
 
 
 @pytest.mark.parametrize(
@@ -153,16 +162,16 @@ def check(lines, history, names):
 )
 def test_pairs(name, kind, checkpoint, family_adapter, images, tmp_path):  # noqa: F811
     rows, start = pairs(), family_adapter(FAMILY)
-    objective = dict(name=name, beta=0.2)
+    objective = dict(name=name, beta=BETA)
     lines = run_lft(rows, objective, 3, checkpoint, start, images, tmp_path)
     history = run_trl(
         rows, DPOTrainer, DPOConfig, 3, checkpoint, start, images, tmp_path,
-        beta=0.2, loss_type=[kind], disable_dropout=True,
+        beta=BETA, loss_type=[kind], disable_dropout=True,
     )  # fmt: skip
     names = {"loss": "loss", "grad_norm": "grad_norm", "reward_margin": "rewards/margins"}
     for side in ("chosen", "rejected"):
         names |= {f"rewards_{side}": f"rewards/{side}", f"logps_{side}": f"logps/{side}"}
-    check(lines, history, names)
+    check(lines, history, names, *([ipo_condition] if name == "ipo" else []))
 
 
 def test_kto(checkpoint, family_adapter, images, tmp_path):  # noqa: F811

@@ -8,6 +8,7 @@ in tests/families/tiny_qwen.h. Run with the pinned peers:
   .deps/venv/bin/python tests/goldens/models/make_qwen_vl.py
 """
 
+import copy
 import json
 import os
 import tempfile
@@ -752,6 +753,23 @@ def adapted_by_peft(model, logprobs_of):
     )
 
 
+def bfloat16_deviation(model, inputs, logprobs_of):
+    """The median, over models whose weights differ by a thousandth, of the largest difference
+    between a log-probability in bfloat16 and in float32."""
+    half = dict(inputs, pixel_values=inputs["pixel_values"].bfloat16())
+    found = []
+    for seed in range(41):
+        torch.manual_seed(seed)
+        other = copy.deepcopy(model)
+        with torch.no_grad():
+            for parameter in other.parameters():
+                parameter.mul_(1 + 1e-3 * torch.randn_like(parameter))
+            exact = logprobs_of(other(**inputs).logits.float())
+            rounded_ = logprobs_of(other.bfloat16()(**half).logits.float())
+        found.append((rounded_ - exact).abs().max())
+    return float(f"{torch.stack(found).median().item():.3g}")
+
+
 def main():
     processor = Qwen2VLImageProcessor(**PROCESSOR)
     plain = processor(
@@ -865,6 +883,8 @@ def main():
             }
         for check in checks:
             check.remove()
+        if name.startswith("qwen3_5"):
+            entry["bfloat16_deviation"] = bfloat16_deviation(model, inputs, logprobs_of)
         check_choices(model, mask, 0)
         entry.update(adapted_by_peft(model, lambda m: logprobs_of(m(**inputs).logits.float())))
         golden["cases"][name] = entry
