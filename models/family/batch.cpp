@@ -33,6 +33,21 @@ std::vector<ImageShape> image_shapes(const Batch& batch) {
   return {static_cast<size_t>(batch.pixels.size(0)), one};
 }
 
+std::vector<Batch> single_images(const Batch& batch) {
+  std::vector<Batch> single;
+  int64_t tile = 0, value = 0;
+  for (const ImageShape& shape : image_shapes(batch)) {
+    Batch& one = single.emplace_back();
+    one.pixels = batch.pixels.dim() == 4 ? batch.pixels.narrow(0, tile, shape.tiles)
+                                         : batch.pixels.narrow(0, value, shape.values())
+                                               .view({shape.tiles, 3, shape.height, shape.width});
+    if (!batch.images.empty()) one.images = {shape};
+    tile += shape.tiles;
+    value += shape.values();
+  }
+  return single;
+}
+
 std::vector<ImageShape> shown_shapes(const Batch& batch) {
   const std::vector<ImageShape> images = image_shapes(batch);
   if (batch.shown.empty()) return images;

@@ -45,6 +45,8 @@ SupervisedRows supervised_rows(const at::Tensor& labels_bt, int64_t vocab);
 
 /// The shapes of all images of `pixels`, also if `images` is empty.
 std::vector<ImageShape> image_shapes(const Batch& batch);
+/// The images of a batch, each as the pixels and the shape of another batch.
+std::vector<Batch> single_images(const Batch& batch);
 /// The shapes of the images in the order of the text.
 std::vector<ImageShape> shown_shapes(const Batch& batch);
 

@@ -15,6 +15,7 @@ struct VisionFacts {
   TowerFacts blocks;
   std::vector<std::string> unused_modules = {};  // no output depends on them: not trainable
   std::string unused_reason = "no output of it is used";
+  int64_t deep_features = 0;  // ImageFeatures::deepstack_features_kd
 };
 
 struct ModelLayout {

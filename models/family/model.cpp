@@ -61,8 +61,12 @@ ImageFeatures join_features(const std::vector<ImageFeatures>& parts) {
   return all;
 }
 
+ImageFeatures ModelImpl::features(const Batch& batch) {
+  return feature_source ? feature_source->features(*this, batch) : image_features(batch);
+}
+
 ImageFeatures ModelImpl::shown_features(const Batch& batch) {
-  ImageFeatures found = image_features(batch);
+  ImageFeatures found = features(batch);
   if (batch.shown.empty()) return found;
   std::vector<int64_t> starts = {0};
   for (const ImageShape& image : image_shapes(batch))

@@ -13,6 +13,8 @@
 
 namespace lft::family {
 
+class ModelImpl;
+
 /// The features of the images of a batch, in the order of its pixels.
 struct ImageFeatures {
   at::Tensor features_kd;  // [image positions, d]
@@ -21,6 +23,20 @@ struct ImageFeatures {
 };
 /// Concatenates the features of several batches.
 ImageFeatures join_features(const std::vector<ImageFeatures>& parts);
+
+/// Features that a source has kept: bytes, and what their computation took.
+struct KeptCost {
+  int64_t images = 0, bytes = 0;
+  double seconds = 0;
+};
+/// Returns the features of a batch's images, which it may have computed before.
+class FeatureSource {
+ public:
+  virtual ~FeatureSource() = default;
+  /// As ModelImpl::image_features().
+  virtual ImageFeatures features(ModelImpl& model, const Batch& batch) = 0;
+  virtual KeptCost kept() const = 0;
+};
 
 /// Rows that are scored and answered.
 struct ScoredRows {
@@ -34,10 +50,12 @@ class ModelImpl : public torch::nn::Module {
 
   /// Throws kInput if the model does not support the size of the pixels.
   virtual ImageFeatures image_features(const Batch& batch) = 0;
+  /// image_features(), or those of `feature_source` if there is one.
+  ImageFeatures features(const Batch& batch);
   /// The number of positions of an image of this shape in the text.
   virtual int64_t image_positions(const ImageShape& image) const = 0;
   /// The input of the decoder: token embeddings with the image features inserted. Throws kInput if
-  /// the numbers of image positions and features differ. `known`: image_features() of the batch, if
+  /// the numbers of image positions and features differ. `known`: features() of the batch, if
   /// already computed.
   llama::DecoderInput embed(const Batch& batch, const ImageFeatures* known = nullptr);
   /// Log-probabilities (natural log, float32) of the supervised tokens, [k], in row-major order of
@@ -68,6 +86,7 @@ class ModelImpl : public torch::nn::Module {
   const ModelConfig config;
   double neftune_alpha = 0;  // above 0: embed() adds embedding_noise() within a DropoutGuard
   llama::LlamaForCausalLm language_model{nullptr};
+  std::shared_ptr<FeatureSource> feature_source;  // null: features are computed in each pass
 
  protected:
   /// Called by the constructor of a family's model after its tower and projector are registered.
@@ -80,7 +99,7 @@ class ModelImpl : public torch::nn::Module {
   virtual at::Tensor positions(const Batch& batch) const;
 
  private:
-  /// image_features() in the order of the text.
+  /// features() in the order of the text.
   ImageFeatures shown_features(const Batch& batch);
 };
 using Model = std::shared_ptr<ModelImpl>;

@@ -67,7 +67,8 @@ family::VisionFacts QwenVlFamily::vision(const family::ModelConfig& config) cons
                      .layers = "vision_tower.blocks.",
                      .count = v.depth,
                      .head_dim = v.head_dim(),
-                     .windows = true}};
+                     .windows = true},
+          .deep_features = v.deep() ? std::ssize(v.deep_blocks) : 0};
 }
 
 family::FamilyDefaults QwenVlFamily::defaults(const family::ModelConfig& config,

@@ -48,7 +48,7 @@ family::ImageFeatures features_of(family::Model& model, const std::vector<data::
   std::vector<family::ImageFeatures> parts;
   for (const data::Sample& prompt : prompts) {
     const family::Batch alone = data::collate({prompt}, encode, device);
-    if (!family::image_shapes(alone).empty()) parts.push_back(model->image_features(alone));
+    if (!family::image_shapes(alone).empty()) parts.push_back(model->features(alone));
   }
   return family::join_features(parts);
 }

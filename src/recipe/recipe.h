@@ -87,7 +87,7 @@ struct Recipe {
     Choice<SpecialTokenRule> special_tokens_in_text;
     ByPattern<std::string> columns;  // from lft's name to the column of the data
     Mapping template_args;
-    int64_t max_tokens = 2048, workers = 4;
+    int64_t max_tokens = 2048, workers = 4, image_cache_mb = 1024;
     double eval_share = 0;  // 0: the rows of data.eval
     int64_t max_bad = 10, min_pixels = 0, max_pixels = 64'000'000, max_side = 65535;
     Shuffle shuffle = true;

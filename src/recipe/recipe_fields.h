@@ -181,6 +181,10 @@ void visit_data(Visitor& v, Section& d) {
           "the seed");
   v.field("workers", d.workers, {.low = 1, .high = 256, .may_change = true},
           "threads that decode and tokenise ahead; they do not change the result");
+  v.field(
+      "image_cache_mb", d.image_cache_mb, {.low = 0, .high = 1'000'000, .may_change = true},
+      "MiB for the features of images on a CPU, if vision tower and projector are frozen: each "
+      "image is computed once instead of in every epoch and evaluation; the result is the same");
 }
 
 template <class Visitor, class Section>

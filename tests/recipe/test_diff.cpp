@@ -70,6 +70,7 @@ TEST(RecipeDiff, EveryFieldIsCompared) {
                                                  "data.unknown_keys",
                                                  "data.max_bad",
                                                  "data.workers",
+                                                 "data.image_cache_mb",
                                                  "optim.offload",
                                                  "train.epochs",
                                                  "train.max_steps",

@@ -73,6 +73,7 @@ data:
   shuffle: true
   group_by_length: false
   workers: 4
+  image_cache_mb: 1024
 optim: {name: adamw, lr: 2.0e-4, projector_lr: 2.0e-5, betas: [0.9, 0.999], eps: 1.0e-8, )"
     R"(weight_decay: 0, clip_grad_norm: 1.0, schedule: cosine, warmup_ratio: 0.03, offload: false}
 precision:

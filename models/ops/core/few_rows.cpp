@@ -42,7 +42,7 @@ void write_product(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b
 
 }  // namespace
 
-FewRowsGuard::FewRowsGuard() : previous_(std::exchange(takes_them, true)) {}
+FewRowsGuard::FewRowsGuard(bool takes) : previous_(std::exchange(takes_them, takes)) {}
 FewRowsGuard::~FewRowsGuard() { takes_them = previous_; }
 
 bool takes_few_rows(const at::Tensor& a) {

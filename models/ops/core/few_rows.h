@@ -5,11 +5,12 @@
 
 namespace lft::ops {
 
-/// During its lifetime, on this thread, gemm.h uses these products if they apply. For passes
-/// without a graph; products of training have the same bits with and without this guard.
+/// During its lifetime, on this thread, gemm.h uses these products if they apply, or with `takes`
+/// false never. For passes without a graph; products of training have the same bits with and
+/// without this guard.
 class FewRowsGuard {
  public:
-  FewRowsGuard();
+  explicit FewRowsGuard(bool takes = true);
   ~FewRowsGuard();
   FewRowsGuard(const FewRowsGuard&) = delete;
 

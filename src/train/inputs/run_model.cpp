@@ -14,6 +14,7 @@
 #include "src/recipe/pair_words.h"
 #include "src/train/inputs/init_adapter.h"
 #include "src/train/inputs/init_checkpoint.h"
+#include "src/train/inputs/kept_features.h"
 #include "src/train/inputs/model_shapes.h"
 #include "src/train/machine/device.h"
 #include "src/train/optim/rules.h"
@@ -93,6 +94,9 @@ RunModel build_model(const RunInputs& inputs) {
     copy_stored(inputs.model.init_checkpoint->trainables, named_targets(run.trainables),
                 ErrorKind::kInput, recipe.lora.init_from);
   }
+  if (inputs.device.is_cpu() &&
+      std::ranges::all_of(run.trainables, is_of_decoder, &lora::Trainable::name))
+    run.model->feature_source = std::make_shared<KeptFeatures>(recipe.data.image_cache_mb << 20);
   return run;
 }
 

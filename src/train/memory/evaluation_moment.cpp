@@ -19,7 +19,7 @@ Moment frozen_pass(const RunSettings& settings, const PassShape& shape) {
 
 }  // namespace
 
-Moment evaluation_moment(const RunSettings& settings, double gradients) {
+Moment evaluation_moment(const RunSettings& settings, double gradients, bool alone) {
   const data::SampleLength& row = settings.evaluated;
   if (row.tokens == 0 || !settings.device.is_cpu()) return {};
   const recipe::Recipe& recipe = settings.recipe;
@@ -37,7 +37,10 @@ Moment evaluation_moment(const RunSettings& settings, double gradients) {
                         .attended = rows * (packed ? row.tokens : row.sides * row.longest),
                         .values = rows * row.values,
                         .tower = rows * row.tower,
-                        .placed = rows * row.placed};
+                        .placed = rows * row.placed,
+                        .row_values = alone ? row.values : 0,
+                        .row_tower = alone ? row.tower : 0,
+                        .row_placed = alone ? row.placed : 0};
   Moment moment = frozen_pass(settings, shape);
   moment.name = "evaluation, " + moment.name;
   moment.gradients = gradients;

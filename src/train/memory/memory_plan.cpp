@@ -48,7 +48,8 @@ int64_t mask_numbers(const family::ModelConfig& config, const MicroBatchShape& b
   return sum;
 }
 
-PassShape shape_of(const RunSettings& settings, const MicroBatchShape& batch) {
+/// `alone`: features are computed image by image.
+PassShape shape_of(const RunSettings& settings, const MicroBatchShape& batch, bool alone) {
   const int64_t samples = batch.rows();
   PassShape shape{.samples = samples,
                   .rows = batch.packed ? 1 : samples,
@@ -60,6 +61,12 @@ PassShape shape_of(const RunSettings& settings, const MicroBatchShape& batch) {
                   .values = batch.sum(&data::SampleLength::values),
                   .tower = batch.sum(&data::SampleLength::tower),
                   .placed = batch.sum(&data::SampleLength::placed)};
+  for (const data::SampleLength& sample : batch.samples) {
+    if (!alone) break;
+    shape.row_values = std::max(shape.row_values, sample.values);
+    shape.row_tower = std::max(shape.row_tower, sample.tower);
+    shape.row_placed = std::max(shape.row_placed, sample.placed);
+  }
   if (fills_up(settings))
     shape.longest = shape.attended =
         data::filled_tokens(shape.longest, settings.recipe.train.max_tokens_per_step);
@@ -154,6 +161,19 @@ double samples_ahead(const RunSettings& settings, const PassShape& shape) {
          static_cast<double>(shape.samples);
 }
 
+/// Features of the images of all rows, as many as fit in data.image_cache_mb; rows with the same
+/// image need less.
+double kept_features(const RunSettings& settings, const MicroBatchShape& batch) {
+  if (batch.samples.empty()) return 0;
+  const family::ModelConfig& config = settings.config;
+  const double of_row =
+      static_cast<double>(batch.sum(&data::SampleLength::placed) * config.text.hidden *
+                          (1 + config.family->vision(config).deep_features)) /
+      static_cast<double>(batch.samples.size()) * pass_types(settings).compute;
+  return std::min(static_cast<double>(settings.recipe.data.image_cache_mb << 20),
+                  of_row * static_cast<double>(settings.rows + settings.evaluated_rows));
+}
+
 /// The largest number of partial sums of one process.
 double waiting_sums(const RunSettings& settings, const MicroBatchShape& worst, double bytes) {
   if (!adds_by_tree(bytes, settings.device)) return 0;
@@ -165,12 +185,13 @@ double waiting_sums(const RunSettings& settings, const MicroBatchShape& worst, d
 }  // namespace
 
 MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst) {
-  const PassShape shape = shape_of(settings, worst);
   TrainedSize size = trained_size(settings);
+  const bool alone = settings.device.is_cpu() && size.before_decoder == 0;
+  const PassShape shape = shape_of(settings, worst, alone);
   if (settings.ranks > 1) size.update = std::max(size.update, 4 * size.trained);  // the input
   const PassTypes types = pass_types(settings);
   Moment moment = pass_moment(settings, shape, size.update);
-  keep_larger(moment, evaluation_moment(settings, moment.gradients));
+  keep_larger(moment, evaluation_moment(settings, moment.gradients, alone));
   const bool kl = make_objective(settings.recipe)->uses_kl();
   if (kl) keep_larger(moment, kl_moment(settings, shape, 4 * size.trained));
   MemoryPlan plan{.parts = {}, .moment = moment.name, .spare = moment.spare};
@@ -205,6 +226,7 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
         4 * size.trained + (settings.recipe.optim.offload ? 0 : size.moments));
   } else {
     add("samples read ahead", samples_ahead(settings, shape));
+    if (alone) add(kFeatures, kept_features(settings, worst));
     add(kImagesRead, (1 + kReadingBlocks) * worst.reading);
     const bool compiles = settings.precision.compute == at::kBFloat16 && !types.widens;
     double activations = 0;

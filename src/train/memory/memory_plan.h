@@ -10,6 +10,7 @@
 namespace lft::train {
 
 inline constexpr const char* kImagesRead = "images being read";
+inline constexpr const char* kFeatures = "image features";  // data.image_cache_mb
 struct MemoryPart {
   std::string name;
   double bytes = 0;

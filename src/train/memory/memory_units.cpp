@@ -17,6 +17,10 @@ namespace {
 
 constexpr double kWidenRows = 4096;  // from models/ops/token_logprobs
 
+double at_once(int64_t of_pass, int64_t of_row) {
+  return static_cast<double>(of_row > 0 ? of_row : of_pass);
+}
+
 /// Returns whether the block's output needs a gradient; `reached`: the input does.
 bool add_block(const Counting& c, const Stack& stack, int64_t index, std::vector<MemoryUnit>& units,
                bool reached) {
@@ -26,7 +30,7 @@ bool add_block(const Counting& c, const Stack& stack, int64_t index, std::vector
 
 /// The input of the first block: the pixels as patches, and their embeddings.
 MemoryUnit patch_unit(const Counting& c, const Stack& s) {
-  const double pixels = static_cast<double>(c.shape.values),
+  const double pixels = at_once(c.shape.values, c.shape.row_values),
                embeddings = s.tokens * s.width * s.stream;
   MemoryUnit unit{.name = "vision patches", .part = s.part};
   if (c.trains.whole(family::kVision)) unit.saved = pixels * c.types.compute;
@@ -41,7 +45,7 @@ MemoryUnit patch_unit(const Counting& c, const Stack& s) {
 bool add_vision(const Counting& c, std::vector<MemoryUnit>& units) {
   Stack stack = make_stack(c.trains.layout.vision, "vision layer ", "vision tower");
   if (c.shape.images == 0) stack.tower.count = 0;
-  stack.tokens = stack.kept = stack.attended = static_cast<double>(c.shape.tower);
+  stack.tokens = stack.kept = stack.attended = at_once(c.shape.tower, c.shape.row_tower);
   stack.stream = c.types.vision_stream;
   stack.joined = stack.tower.windows && !fused_sequences(c.types);
   if (c.shape.images > 0) units.push_back(patch_unit(c, stack));
@@ -51,8 +55,8 @@ bool add_vision(const Counting& c, std::vector<MemoryUnit>& units) {
 }
 
 bool add_projector(const Counting& c, std::vector<MemoryUnit>& units, bool reached) {
-  const auto positions = static_cast<double>(c.shape.placed),
-             d = static_cast<double>(c.config.text.hidden);
+  const double positions = at_once(c.shape.placed, c.shape.row_placed);
+  const auto d = static_cast<double>(c.config.text.hidden);
   const double compute = c.types.compute;
   std::vector<Layer> layers;
   for (const family::ProjectorShape::Layer& layer : c.trains.layout.projector.layers) {
@@ -69,7 +73,9 @@ bool add_projector(const Counting& c, std::vector<MemoryUnit>& units, bool reach
   }
   if (graph) unit.saved += positions * inner * compute;
   const Layer& last = layers.back();
-  const double copy = weight_copy(c, last), wide = positions * (last.in + d) * compute;
+  const double copy = weight_copy(c, last),
+               joined = c.shape.row_placed > 0 ? static_cast<double>(c.shape.placed) * d : 0,
+               wide = (positions * (last.in + d) + joined) * compute;
   unit.forward =
       wide + static_cast<double>(c.shape.rows * c.shape.longest) * d * c.types.stream + copy;
   unit.early = unit.saved;

@@ -16,6 +16,9 @@ struct PassShape {
   int64_t masked = 0;    // elements of the decoder's attention masks
   int64_t values = 0, tower = 0, placed = 0;  // of the images: pixel values, tower positions,
                                               // positions in the text
+  // The maximum of each over the rows, if features are computed image by image
+  // (src/train/inputs/kept_features.h); 0: they are not.
+  int64_t row_values = 0, row_tower = 0, row_placed = 0;
 };
 /// Dtypes of the computation.
 struct PassTypes {

@@ -154,18 +154,20 @@ bool saves(const std::vector<PlannedSetting>& listed, const PlannedSetting& sett
 }
 
 /// A CPU's peaks in the two dtypes that lft computes in there, or in the recipe's.
-std::vector<PlannedSetting> on_a_cpu(const recipe::Recipe& recipe, const hf::ModelDir& dir,
-                                     const family::ImagePlan& image, int64_t tokens) {
-  std::vector<PlannedSetting> plans;
+void plan_on_a_cpu(const recipe::Recipe& recipe, const hf::ModelDir& dir,
+                   const family::ImagePlan& image, int64_t tokens, PlanAhead& ahead) {
   for (const at::ScalarType compute : {at::kFloat, at::kBFloat16}) {
     if (recipe.precision.compute != recipe::ComputeDtype::kAuto &&
         compute_type(recipe.precision.compute.word()) != compute)
       continue;
     const RunSettings settings = settings_on(at::kCPU, compute, recipe, dir);
-    plans.push_back({compute_name(compute),
-                     plan_memory(settings, full_micro_batch(settings.recipe, image, tokens)).peak});
+    const MemoryPlan plan =
+        plan_memory(settings, full_micro_batch(settings.recipe, image, tokens));
+    double features = 0;
+    for (const MemoryPart& part : plan.parts) features += part.name == kFeatures ? part.bytes : 0;
+    ahead.cpu.push_back({compute_name(compute), plan.peak - features});
+    ahead.cpu_features = std::max(ahead.cpu_features, features);
   }
-  return plans;
 }
 
 /// The words in lines of at most kTextWidth characters, where they fit.
@@ -226,8 +228,8 @@ PlanAhead plan_ahead(const recipe::Recipe& recipe, int64_t tokens) {
                  .rows = (learns_from_pairs(recipe) ? "pairs of 2 x " : "rows of ") +
                          std::to_string(ahead.tokens) + " tokens, " +
                          std::to_string(ahead.photo.positions()) + " of them an image's",
-                 .settings = {},
-                 .cpu = on_a_cpu(recipe, ahead.dir, ahead.photo, ahead.tokens)};
+                 .settings = {}};
+  plan_on_a_cpu(recipe, ahead.dir, ahead.photo, ahead.tokens, plan);
   for (const auto& [changes, changed] : variations(recipe)) {
     const PlannedSetting setting{changes, gpu_peak(changed, ahead)};
     if (saves(plan.settings, setting)) plan.settings.push_back(setting);
@@ -255,6 +257,9 @@ std::vector<std::string> plan_ahead_lines(const PlanAhead& plan) {
   for (const PlannedSetting& setting : plan.cpu)
     cpu.push_back(format_bytes(setting.peak) + " in " + setting.changes);
   if (!cpu.empty()) lines.push_back("on a CPU, the recipe as it is: " + join(cpu));
+  if (plan.cpu_features > 0)
+    lines.push_back("  and up to " + format_bytes(plan.cpu_features) +
+                    " for image features (data.image_cache_mb)");
   lines.push_back("tight: above 94% of a card; -: does not fit. Each row has an image of " +
                   std::to_string(kPhotoWidth) + " x " + std::to_string(kPhotoHeight) + ".");
   lines.push_back("Estimated from shapes for the longest rows; lft check uses your data.");

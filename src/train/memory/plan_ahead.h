@@ -16,6 +16,8 @@ struct PlanAhead {
   std::string model, rows;               // descriptions of the model and rows
   std::vector<PlannedSetting> settings;  // the recipe first, then those that save at least 1%
   std::vector<PlannedSetting> cpu = {};  // the recipe on a CPU; `changes` is the compute dtype
+  double cpu_features = 0;  // bytes there for image features (data.image_cache_mb), in addition:
+                            // those of as many images as fit
 };
 
 /// For rows of `tokens` positions (0: data.max_tokens, at most the model's), each with an image. A

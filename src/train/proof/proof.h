@@ -47,7 +47,8 @@ struct TrainabilityReport {
   int64_t trainable = 0, total = 0;  // parameters
   std::vector<std::string> probe_ids = {};
   double probe_loss = 0;
-  double pass_s = 0;         // time of the first pass, which is slower than later ones
+  double pass_s = 0;         // time of the first pass, which is slower than later ones, without
+                             // that of image features that are kept
   bool probe_finite = true;  // false: norms are meaningless, reachability decided
   std::string compute = {};  // fp32, bf16, fp16
   double loss_scale = 1;     // of the final pass; an overflow of the gradients reduces it,

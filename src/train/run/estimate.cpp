@@ -108,10 +108,10 @@ void time_answers(Run& run, Speed& speed) {
   }
 }
 
-/// Lengths and supervised tokens of the rows.
+/// Lengths, supervised tokens and images of the rows.
 struct RowSizes {
   std::vector<int64_t> lengths;
-  double supervised = 0;  // mean
+  double supervised = 0, images = 0;  // means
   double mean() const {
     double sum = 0;
     for (const int64_t length : lengths) sum += static_cast<double>(length);
@@ -129,9 +129,24 @@ RowSizes row_sizes(const Run& run) {
     if (length.tokens == 0) continue;  // a bad sample
     rows.lengths.push_back(length.packed());
     rows.supervised += length.supervised;
+    rows.images += length.images;
   }
-  rows.supervised /= std::max<double>(1, static_cast<double>(rows.lengths.size()));
+  const double count = std::max<double>(1, static_cast<double>(rows.lengths.size()));
+  rows.supervised /= count;
+  rows.images /= count;
   return rows;
+}
+
+/// Images whose features are computed, if each of `distinct` ones is shown `shown / distinct` times
+/// and those that fit are kept.
+double computed_images(const Run& run, double distinct, double shown) {
+  if (!run.model.model->feature_source || distinct == 0) return 0;
+  const family::KeptCost kept = run.model.model->feature_source->kept();
+  if (kept.images == 0) return 0;
+  const double fit = static_cast<double>(run.inputs.recipe.data.image_cache_mb << 20) *
+                     static_cast<double>(kept.images) / static_cast<double>(kept.bytes);
+  const double share = std::min(1.0, fit / distinct);
+  return share * distinct + (1 - share) * std::max(shown, distinct);
 }
 
 int64_t evaluations_of(const recipe::Recipe::Train& train, int64_t steps) {
@@ -159,6 +174,10 @@ Speed measure_speed(Run& run, const TrainabilityReport& proof) {
   Speed speed;
   time_passes(run, proof, speed);
   time_answers(run, speed);
+  if (const auto& source = run.model.model->feature_source) {
+    const family::KeptCost kept = source->kept();
+    if (kept.images > 0) speed.image = kept.seconds / static_cast<double>(kept.images);
+  }
   if (speed.forward == 0) speed.forward = kForwardShare * speed.position;
   speed.forward = std::min(speed.forward, speed.position);
   release_free_memory();
@@ -202,6 +221,14 @@ Work planned_work(const Run& run) {
       if (rows != nullptr && rows->references().empty())
         work.reference_positions += passes * static_cast<double>(rows->size()) / ranks * mean;
   }
+  const double trained_rows = static_cast<double>(work.steps * std::min(per_step, run.inputs.rows));
+  double distinct = std::min(trained_rows, static_cast<double>(run.inputs.rows)),
+         shown = trained_rows;
+  if (run.inputs.data.eval) {
+    distinct += static_cast<double>(run.inputs.data.eval->size());
+    shown += static_cast<double>(work.evaluations * run.inputs.data.eval->size());
+  }
+  work.images = computed_images(run, rows.images * distinct / ranks, rows.images * shown / ranks);
   work.around = {.alone = counts.shown,
                  .positions = counts.at_end * prompt,
                  .tokens = counts.shown * untrained + counts.at_end / counts.batch * trained};
@@ -218,7 +245,8 @@ Estimate estimate_time(const Speed& speed, const Work& work) {
                            ((work.eval_positions + work.image_positions) * speed.forward +
                             time_of(work.in_evaluation)),
           .answers_s = time_of(work.around),
-          .reference_s = work.reference_positions * speed.forward};
+          .reference_s = work.reference_positions * speed.forward,
+          .images_s = work.images * speed.image};
 }
 
 std::string about(double seconds) {
@@ -239,6 +267,9 @@ std::string describe_estimate(const Estimate& estimate, const Work& work) {
                     counted(work.evaluations, "evaluation"));
   if (estimate.answers_s >= 1)
     parts.push_back(about(estimate.answers_s) + " in the answers before and after");
+  if (estimate.images_s >= 1)
+    parts.push_back(about(estimate.images_s) + " in the features of " +
+                    counted(std::llround(work.images), "image"));
   if (estimate.reference_s >= 1)
     parts.push_back(about(estimate.reference_s) + " in the reference before step 1");
   return "time       about " + about(estimate.total()) + " for " + counted(work.steps, "step") +

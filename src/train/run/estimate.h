@@ -12,6 +12,7 @@ namespace lft::train {
 /// answer alone, and for one more token; 0 if unknown.
 struct Speed {
   double position = 0, forward = 0, first_token = 0, token = 0;
+  double image = 0;  // for the features of an image, if they are kept: not part of the others
 };
 /// From the pass of the trainability check, which is repeated if it took less than two seconds
 /// (the first pass is slower than later ones), and from the beginning of an answer or two. A longer
@@ -32,6 +33,7 @@ struct Work {
   double step_positions = 0, eval_positions = 0;  // in one, with padding
   double image_positions = 0;                     // of the image check of one evaluation
   double reference_positions = 0;                 // of the objective's reference, if not known yet
+  double images = 0;                              // whose features are computed once
   Answers in_evaluation = {}, around = {};        // around: before and after training
 };
 /// Of rows with the lengths of data.train, or of the probe if they are not measured.
@@ -41,8 +43,8 @@ Work planned_work(const Run& run);
 double padded_mean(std::vector<int64_t> lengths, int64_t batch);
 
 struct Estimate {
-  double steps_s = 0, evaluations_s = 0, answers_s = 0, reference_s = 0;
-  double total() const { return steps_s + evaluations_s + answers_s + reference_s; }
+  double steps_s = 0, evaluations_s = 0, answers_s = 0, reference_s = 0, images_s = 0;
+  double total() const { return steps_s + evaluations_s + answers_s + reference_s + images_s; }
 };
 Estimate estimate_time(const Speed& speed, const Work& work);
 

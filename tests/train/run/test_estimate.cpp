@@ -21,22 +21,25 @@ TEST(Estimate, ThePaddedLengthIsTheMeanOfTheLongestInABatch) {
 }
 
 TEST(Estimate, IsTheSumOfItsPasses) {
-  const Speed speed{.position = 0.01, .forward = 0.004, .first_token = 0.5, .token = 0.1};
+  const Speed speed{
+      .position = 0.01, .forward = 0.004, .first_token = 0.5, .token = 0.1, .image = 0.25};
   const Work work{.steps = 50,
                   .evaluations = 4,
                   .step_positions = 200,
                   .eval_positions = 300,
                   .image_positions = 200,
+                  .images = 20,
                   .in_evaluation = {.alone = 8, .tokens = 40},
                   .around = {.alone = 2, .positions = 250, .tokens = 10}};
   const Estimate estimate = estimate_time(speed, work);
   EXPECT_DOUBLE_EQ(estimate.steps_s, 100);
   EXPECT_DOUBLE_EQ(estimate.evaluations_s, 4 * (2 + 4 + 4));
   EXPECT_DOUBLE_EQ(estimate.answers_s, 1 + 1 + 1);
+  EXPECT_DOUBLE_EQ(estimate.images_s, 5);
   EXPECT_EQ(
       describe_estimate(estimate, work),
       "time       about 2 min for 50 steps (estimated), of which 40 s in 4 evaluations and 3 s in "
-      "the answers before and after");
+      "the answers before and after and 5 s in the features of 20 images");
   EXPECT_EQ(describe_estimate({.steps_s = 4, .evaluations_s = 0.1}, {.steps = 1}),
             "time       about 4 s for 1 step (estimated)");
 }
@@ -89,6 +92,23 @@ TEST(Estimate, CountsStepsEvaluationsAndAnswersOfARecipe) {
   recipe.data.eval.clear();
   EXPECT_EQ(measured(recipe).work.evaluations, 0);
   EXPECT_NEAR(measured(recipe, false).work.step_positions, 3 * work.step_positions, 12 * 2);
+}
+
+TEST(Estimate, FeaturesThatAreKeptAreCountedOnce) {
+  const TinyRun tiny;
+  Recipe recipe = tiny.recipe("out");
+  EXPECT_EQ(measured(recipe).work.images, 0) << "the projector is trained";
+  recipe.full.clear();
+  recipe.lora.targets = {"llm:all-linear"};
+  const Measured kept = measured(recipe);
+  EXPECT_EQ(kept.work.images, 24) << "12 rows to train on and 12 to evaluate";
+  EXPECT_GT(kept.speed.image, 0);
+  recipe.train.max_steps = 2;
+  EXPECT_EQ(measured(recipe).work.images, 8 + 12);
+  recipe.data.image_cache_mb = 0;
+  const Measured again = measured(recipe);
+  EXPECT_EQ(again.work.images, 0);
+  EXPECT_EQ(again.speed.image, 0);
 }
 
 TEST(Estimate, ASpeedIsMeasuredAndNothingChanges) {
