@@ -28,15 +28,15 @@ struct RecipeChange {
   std::function<void(recipe::Recipe&)> apply;
 };
 
-/// Whether reading images is a significant part of the peak.
-bool reads_much(const MemoryPlan& plan) {
+/// Whether a part of the plan is more than this share of the peak.
+bool is_above(const MemoryPlan& plan, const std::string& name, double share) {
   return std::ranges::any_of(plan.parts, [&](const MemoryPart& part) {
-    return part.name == kImagesRead && part.bytes > 0.05 * plan.peak;
+    return part.name == name && part.bytes > share * plan.peak;
   });
 }
 
 /// Possible changes, the cheapest first.
-std::vector<RecipeChange> possible_changes(const RunSettings& settings, bool reads_much) {
+std::vector<RecipeChange> possible_changes(const RunSettings& settings, const MemoryPlan& plan) {
   const recipe::Recipe& recipe = settings.recipe;
   const bool gpu = !settings.device.is_cpu();
   std::vector<RecipeChange> changes;
@@ -45,10 +45,16 @@ std::vector<RecipeChange> possible_changes(const RunSettings& settings, bool rea
                        "batches of like lengths are less mixed; costs nothing else",
                        [](recipe::Recipe& r) { r.data.group_by_length = true; }});
   }
+  const bool reads_much = is_above(plan, kImagesRead, 0.05);
   for (int64_t workers = recipe.data.workers / 2; reads_much && workers > 0; workers /= 2) {
     changes.push_back({"data.workers=" + std::to_string(workers),
                        "fewer images are read ahead; fast steps may wait for them",
                        [workers](recipe::Recipe& r) { r.data.workers = workers; }});
+  }
+  if (is_above(plan, kFeatures, 0)) {
+    changes.push_back({"data.image_cache_mb=0",
+                       "images pass the vision tower again in each epoch and evaluation",
+                       [](recipe::Recipe& r) { r.data.image_cache_mb = 0; }});
   }
   if (const std::string& smaller = find_rule(recipe.optim.name).in_8_bits; !smaller.empty()) {
     changes.push_back({"optim.name=" + smaller, "the moments are rounded to 8 bits",
@@ -133,7 +139,7 @@ std::vector<Mitigation> mitigations(const RunSettings& settings,
                                     const std::vector<data::SampleLength>& lengths,
                                     const MemoryPlan& plan) {
   std::vector<Mitigation> result;
-  for (const RecipeChange& change : possible_changes(settings, reads_much(plan))) {
+  for (const RecipeChange& change : possible_changes(settings, plan)) {
     recipe::Recipe recipe = settings.recipe;
     change.apply(recipe);
     const RunSettings changed = changed_settings(settings, recipe);

@@ -6,7 +6,9 @@
 #include "models/base/call.h"
 #include "models/ops/core/few_rows.h"
 #include "models/ops/core/precision.h"
+#include "src/data/batch.h"
 #include "src/train/inputs/kept_features.h"
+#include "src/train/memory/memory_plan.h"
 #include "src/train/run/trainer.h"
 #include "train/run_files.h"
 
@@ -41,6 +43,7 @@ void expect_same(const family::ImageFeatures& got, const family::ImageFeatures& 
 TEST_F(KeptFeaturesTest, AreThoseOfTheImagesOneByOne) {
   KeptFeatures kept(kMuch), none(0);
   const family::ImageFeatures first = kept.features(*model_, batch_);
+  EXPECT_EQ(std::ssize(first.deepstack_features_kd), config_.family->vision(config_).deep_features);
   EXPECT_GT(first.deepstack_features_kd.size(), 0U);
   const at::NoGradGuard no_grad;
   const family::ImageFeatures together = model_->image_features(batch_);
@@ -147,6 +150,24 @@ TEST(RunsWithKeptFeatures, EqualThoseWithout) {
                        again = test::run_bytes(run.dir().file("again"), 9);
   EXPECT_EQ(kept.losses, again.losses);
   EXPECT_TRUE(kept == again);
+}
+
+TEST(RunsWithKeptFeatures, NeedThePlannedMemory) {
+  const test::TinyRun run;
+  recipe::Recipe recipe = frozen_tower(run, "out", 16);
+  recipe.data.eval.clear();
+  RunInputs inputs = open_inputs(recipe);
+  const std::vector<data::SampleLength> lengths = sample_lengths(inputs.data);
+  const MemoryPlan plan = plan_memory(inputs, worst_micro_batch(inputs, lengths));
+  const auto part = std::ranges::find(plan.parts, kFeatures, &MemoryPart::name);
+  ASSERT_NE(part, plan.parts.end());
+  const RunModel model = build_model(inputs);
+  for (int64_t i = 0; i < inputs.data.train->size(); ++i)
+    model.model->features(
+        data::collate({inputs.data.train->get(i)}, inputs.data.encode, inputs.device));
+  EXPECT_EQ(static_cast<double>(model.model->feature_source->kept().bytes), part->bytes);
+  inputs.recipe.data.image_cache_mb = 0;
+  EXPECT_EQ(plan_memory(inputs, worst_micro_batch(inputs, lengths)).peak, plan.peak - part->bytes);
 }
 
 TEST(RunsWithKeptFeatures, AreThoseWithAFrozenTowerAndProjector) {
