@@ -94,6 +94,7 @@ void Acceptor::run(int listener) {
   fcntl(listener, F_SETFL, fcntl(listener, F_GETFL) | O_NONBLOCK);
   while (!stops_) wait_and_read(listener);
   accept_all(listener);
+  take_returned();  // the last ones: their deadlines are shortened, too
   shutdown(listener, SHUT_RDWR);
   for (const auto& client : clients_)
     client->deadline = std::min(client->deadline, Clock::now() + kLastRead);
