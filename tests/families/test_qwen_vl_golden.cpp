@@ -143,8 +143,6 @@ TEST_P(QwenVlGolden, LoraLogprobsAndGradientsArePefts) {
 
 class QwenVlBfloat16 : public QwenVlGolden {
  protected:
-  family::Model half_ = half_of(*model_);
-
   family::Model half_of(const family::ModelImpl& whole) const {
     const at::NoGradGuard no_grad;
     family::Model half =
@@ -157,12 +155,13 @@ class QwenVlBfloat16 : public QwenVlGolden {
 
 TEST_P(QwenVlBfloat16, IsNear) {
   const at::NoGradGuard no_grad;
+  const family::Model half = half_of(*model_);
   const ops::ComputeDtypeGuard compute(at::kBFloat16);
-  const at::Tensor got = half_->supervised_logprobs(batch_);
+  const at::Tensor got = half->supervised_logprobs(batch_);
   // Each of about 30 layers and sums rounds a stream near 1 by 2^-9.
   const double most = 30 * std::ldexp(1.0, -9);
   EXPECT_LT(max_difference(got, tensor_of(entry_["logprobs"])), most);
-  EXPECT_LT(max_difference(half_->supervised_logprobs(packed_of(batch_)), got), most);
+  EXPECT_LT(max_difference(half->supervised_logprobs(packed_of(batch_)), got), most);
 }
 
 class QwenVlRecurrentBfloat16 : public QwenVlBfloat16 {};

@@ -36,11 +36,22 @@ at::Tensor restored(const std::vector<uint8_t>& bytes, const std::vector<int64_t
   return tensor;
 }
 
-bool is_finite(const family::ImageFeatures& features) {
-  return at::isfinite(features.features_kd).all().item<bool>() &&
-         std::ranges::all_of(features.deepstack_features_kd, [](const at::Tensor& deep) {
-           return at::isfinite(deep).all().item<bool>();
-         });
+/// The features, then those of the deep layers.
+std::vector<at::Tensor> tensors_of(const family::ImageFeatures& features) {
+  std::vector<at::Tensor> tensors = features.deepstack_features_kd;
+  tensors.insert(tensors.begin(), features.features_kd);
+  return tensors;
+}
+
+bool is_finite(const std::vector<at::Tensor>& tensors) {
+  return std::ranges::all_of(
+      tensors, [](const at::Tensor& each) { return at::isfinite(each).all().item<bool>(); });
+}
+
+/// The bits of a product may depend on how its operands are aligned.
+family::ImageFeatures computed(family::ModelImpl& model, family::Batch image) {
+  image.pixels = image.pixels.clone();
+  return model.image_features(image);
 }
 
 }  // namespace
@@ -49,16 +60,13 @@ family::ImageFeatures KeptFeatures::features(family::ModelImpl& model, const fam
   const at::NoGradGuard no_grad;
   const ops::FewRowsGuard as_in_a_step(false);
   std::vector<family::ImageFeatures> parts;
-  for (family::Batch& image : family::single_images(batch)) {
-    // The bits of a product may depend on how its operands are aligned.
-    image.pixels = image.pixels.clone();
+  for (const family::Batch& image : family::single_images(batch))
     parts.push_back(of_image(model, image));
-  }
   return family::join_features(parts);
 }
 
 family::ImageFeatures KeptFeatures::of_image(family::ModelImpl& model, const family::Batch& image) {
-  if (most_bytes_ == 0 || call_detail::observer() != nullptr) return model.image_features(image);
+  if (most_bytes_ == 0 || call_detail::observer() != nullptr) return computed(model, image);
   const Key key = key_of(image);
   if (const auto found = stored_.find(key); found != stored_.end()) {
     family::ImageFeatures features;
@@ -72,16 +80,14 @@ family::ImageFeatures KeptFeatures::of_image(family::ModelImpl& model, const fam
     return features;
   }
   const auto start = std::chrono::steady_clock::now();
-  family::ImageFeatures features = model.image_features(image);
+  family::ImageFeatures features = computed(model, image);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-  if (is_finite(features)) keep(key, features, taken.count());
+  if (const std::vector<at::Tensor> tensors = tensors_of(features); is_finite(tensors))
+    keep(key, tensors, taken.count());
   return features;
 }
 
-void KeptFeatures::keep(const Key& key, const family::ImageFeatures& features, double seconds) {
-  std::vector<at::Tensor> tensors = {features.features_kd};
-  tensors.insert(tensors.end(), features.deepstack_features_kd.begin(),
-                 features.deepstack_features_kd.end());
+void KeptFeatures::keep(const Key& key, const std::vector<at::Tensor>& tensors, double seconds) {
   int64_t bytes = 0;
   for (const at::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
   if (bytes > most_bytes_ - kept_.bytes) return;

@@ -34,7 +34,7 @@ class KeptFeatures : public family::FeatureSource {
   using Key = std::vector<int64_t>;
 
   family::ImageFeatures of_image(family::ModelImpl& model, const family::Batch& image);
-  void keep(const Key& key, const family::ImageFeatures& features, double seconds);
+  void keep(const Key& key, const std::vector<at::Tensor>& tensors, double seconds);
 
   const int64_t most_bytes_;
   family::KeptCost kept_;

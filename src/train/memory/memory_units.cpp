@@ -8,6 +8,7 @@
 #include "models/ops/core/gemm.h"
 #include "models/ops/elementwise/token_logprobs.h"
 #include "models/ops/weight/fp8.h"
+#include "src/train/inputs/kept_features.h"
 #include "src/train/inputs/run_objective.h"
 #include "src/train/memory/memory_blocks.h"
 #include "src/train/optim/rules.h"
@@ -188,7 +189,7 @@ TrainedSize trained_size(const RunSettings& settings) {
   for (const auto& [name, sizes] : trains.trainables) {
     const int64_t elements = c10::multiply_integers(sizes);
     size.trained += static_cast<double>(elements);
-    if (!name.starts_with("language_model.")) size.before_decoder += static_cast<double>(elements);
+    if (!is_of_decoder(name)) size.before_decoder += static_cast<double>(elements);
     if (trains.variant.changes_weight && !trains.whole(name))
       size.starts += 4.0 * static_cast<double>(elements);
     if (shadowed && !trains.whole(name)) size.shadows += bytes * static_cast<double>(elements);
