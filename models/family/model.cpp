@@ -65,6 +65,10 @@ ImageFeatures ModelImpl::features(const Batch& batch) {
   return feature_source ? feature_source->features(*this, batch) : image_features(batch);
 }
 
+KeptCost ModelImpl::kept_features() const {
+  return feature_source ? feature_source->kept() : KeptCost{};
+}
+
 ImageFeatures ModelImpl::shown_features(const Batch& batch) {
   ImageFeatures found = features(batch);
   if (batch.shown.empty()) return found;

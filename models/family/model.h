@@ -52,6 +52,8 @@ class ModelImpl : public torch::nn::Module {
   virtual ImageFeatures image_features(const Batch& batch) = 0;
   /// image_features(), or those of `feature_source` if there is one.
   ImageFeatures features(const Batch& batch);
+  /// Of `feature_source`; zeros without one.
+  KeptCost kept_features() const;
   /// The number of positions of an image of this shape in the text.
   virtual int64_t image_positions(const ImageShape& image) const = 0;
   /// The input of the decoder: token embeddings with the image features inserted. Throws kInput if

@@ -225,7 +225,7 @@ at::ScalarType choose_base_dtype(const ModelDir& dir, const std::string& base_dt
   }
   if (notice != nullptr &&
       (chosen != stored || base_storage(base_dtype) != ops::BaseStorage::kDense)) {
-    *notice = "the frozen weights are stored in " + dtype_label(stored) + " and held in " +
+    *notice = "the frozen weights are stored in " + dtype_label(stored) + " and loaded as " +
               dtype_label(chosen) + reason;
   }
   return to_scalar_type(chosen);

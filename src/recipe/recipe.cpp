@@ -84,11 +84,11 @@ void check_targets(const Recipe& r, StrictReader* reader) {
     const size_t colon = target.find(':');
     const std::string scope = target.substr(0, std::min(colon, target.size()));
     if (colon == std::string::npos || colon + 1 == target.size() || !contains(scopes, scope)) {
-      reader->problem_at("lora.targets", "holds " + quote_text(target, 60) +
+      reader->problem_at("lora.targets", "contains " + quote_text(target, 60) +
                                              ", expected scope:pattern with a scope of " +
                                              join(scopes));
     } else if (contains(r.full, scope)) {
-      reader->problem_at("lora.targets", "holds " + quote_text(target, 60) +
+      reader->problem_at("lora.targets", "contains " + quote_text(target, 60) +
                                              ", but `full` trains " + scope +
                                              " whole: drop one of the two");
     }
@@ -111,7 +111,7 @@ void check_together(const Recipe& r, StrictReader* reader) {
                        "is empty: name layers to adapt, or parts to train in `full`");
   if (!all) check_targets(r, reader);
   if (r.data.eval_share > 0 && !r.data.eval.empty())
-    reader->problem_at("data.eval_share", "holds rows out where data.eval names them: drop one");
+    reader->problem_at("data.eval_share", "holds out rows although data.eval names them: drop one");
   if (r.train.eval_every_steps > 0 && r.data.eval.empty() && r.data.eval_share == 0)
     reader->problem_at("train.eval_every_steps", "needs data.eval or data.eval_share");
   const int64_t in_a_step = r.train.batch_size * r.train.grad_accum;

@@ -142,8 +142,8 @@ inline Trace run_on(at::Device device, const Recipe& recipe) {
       into[slot.param.name] = slot.param.tensor.detach().cpu().to(at::kDouble);
   };
   note(trace.before);
-  const std::unique_ptr<Loader> loader = start_loader(run.inputs, 0);
-  for (int64_t step = 0; step < run.inputs.total_steps; ++step) {
+  const std::unique_ptr<Loader> loader = start_loader(run, 0);
+  for (int64_t step = 0; step < run.total_steps; ++step) {
     const StepOutcome outcome =
         train_step({run.model.model, run.optimizer, run.scaler, run.schedule},
                    run_step_options(run), loader->next(), run.state);

@@ -162,17 +162,17 @@ TEST_P(Graphs, StepsAreTheSameBitsWithGraphsAndWithout) {
       inputs.device = device();
       lft::train::Run run = make_run(std::move(inputs));
       StepOptions options = run_step_options(run);
-      GraphPasses passes(
-          run.model.model, run.optimizer,
-          {.tokens = 96, .longest = run.inputs.data.encode.max_tokens, .sequences = 16}, device(),
-          /*exact=*/true);
+      GraphPasses passes(run.model.model, run.optimizer,
+                         {.tokens = 96, .longest = run.data.encode.max_tokens, .sequences = 16},
+                         device(),
+                         /*exact=*/true);
       passes.graphs().use_graphs(uses);
       options.passes = &passes;
-      LoaderOptions loading = loader_options(run.inputs, run.inputs.data.lengths);
-      auto layout = std::make_shared<BatchLayout>(batch_layout(run.inputs));
+      LoaderOptions loading = loader_options(run, run.data.lengths);
+      auto layout = std::make_shared<BatchLayout>(batch_layout(run));
       layout->fill_up = recipe.train.max_tokens_per_step;
       loading.layout = std::move(layout);
-      const auto loader = std::make_unique<Loader>(*run.inputs.data.train, loading, 0);
+      const auto loader = std::make_unique<Loader>(*run.data.train, loading, 0);
       for (int step = 0; step < 8; ++step) {
         const StepOutcome outcome =
             train_step({run.model.model, run.optimizer, run.scaler, run.schedule}, options,

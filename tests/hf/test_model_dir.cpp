@@ -415,11 +415,11 @@ TEST(BaseDtype, SaysInOneLineWhereItIsNotAsStored) {
   EXPECT_EQ(chosen(DType::kF16, "auto", at::kCUDA), at::kHalf);
   EXPECT_EQ(notice, "");
   EXPECT_EQ(chosen(DType::kF16, "auto", at::kCPU), at::kBFloat16);
-  EXPECT_NE(notice.find("stored in fp16 and held in bf16"), std::string::npos);
+  EXPECT_NE(notice.find("stored in fp16 and loaded as bf16"), std::string::npos);
   compute = at::kBFloat16;
   EXPECT_EQ(chosen(DType::kF16, "auto", at::kCUDA), at::kBFloat16);
   EXPECT_EQ(notice,
-            "the frozen weights are stored in fp16 and held in bf16 (fp16 would be cast in every "
+            "the frozen weights are stored in fp16 and loaded as bf16 (fp16 would be cast in every "
             "product; model.base_dtype: fp16 keeps it)");
   EXPECT_EQ(chosen(DType::kF16, "fp16", at::kCUDA), at::kHalf);
   EXPECT_EQ(notice, "");

@@ -108,6 +108,14 @@ TEST(StandIn, ACapturedPassRunsOnlyWhenItIsReplayed) {
   EXPECT_EQ(sum.cpu().sum().item<float>(), 3 * (2 + 20));
   EXPECT_THROW(arena->capture([&] { (void)sum.cpu(); }), c10::Error);
   EXPECT_THROW(arena->capture([&] { (void)there(at::ones({3})); }), c10::Error);
+  const at::TensorOptions pinned = at::TensorOptions().pinned_memory(true);
+  EXPECT_THROW(arena->capture([&] { (void)at::empty({3}, pinned); }), c10::Error);
+  at::Tensor staged = at::empty({3}, pinned);
+  EXPECT_THROW(arena->capture([&] {
+    sum.add_(x);
+    staged.reset();
+  }),
+               c10::Error);
   EXPECT_NO_THROW((void)sum.cpu());  // the failed capture is over
 }
 

@@ -59,7 +59,7 @@ TEST_P(StepCounts, OneReadAndNoCopyThatWaits) {
   StepOptions options = run_step_options(run);
   const std::unique_ptr<GraphPasses> passes = make_graph_passes(run);
   options.passes = passes.get();
-  const std::unique_ptr<Loader> loader = start_loader(run.inputs, 0);
+  const std::unique_ptr<Loader> loader = start_loader(run, 0);
   std::vector<StepSamples> batches;
   for (int i = 0; i < 2; ++i) batches.push_back(loader->next());
   const Counts captured = stand_in::counts_in_captures();

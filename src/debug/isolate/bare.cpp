@@ -60,13 +60,13 @@ class BareTrials {
       if (!train::is_out_of_memory(error)) throw;
       trial.fault = "out of memory";
     }
-    inputs_ = std::move(run.inputs);
+    inputs_ = std::move(run.inputs());
   }
 
  private:
   void judge(train::Run& run, BareTrial& trial, double least_fall) {
     if (options_.hooks.built) options_.hooks.built(run);
-    const std::vector<data::Sample> judged = first_samples(run.inputs);
+    const std::vector<data::Sample> judged = first_samples(run);
     data::StepSamples samples;
     samples.micro = {judged};
     std::optional<ForwardFault> fault = find_harmful_adapter(run, samples);
@@ -83,7 +83,7 @@ class BareTrials {
                        double least_fall) {
     trial.before = trial_loss(run, judged);
     TrialRun bench(run);
-    const std::unique_ptr<data::Loader> loader = train::start_loader(run.inputs, 0);
+    const std::unique_ptr<data::Loader> loader = train::start_loader(run, 0);
     bool images = false;
     const auto next = [&] {
       data::StepSamples samples = loader->next();

@@ -15,7 +15,7 @@ namespace {
 constexpr double kClearlyApart = 0.5;  // nats
 
 data::BatchLayout plain_layout(const train::Run& run) {
-  data::BatchLayout layout = train::batch_layout(run.inputs);
+  data::BatchLayout layout = train::batch_layout(run);
   layout.fill_up = 0;
   return layout;
 }
@@ -46,7 +46,7 @@ bool is_zero(const at::Tensor& tensor) {
 }  // namespace
 
 std::optional<ForwardFault> find_not_finite(train::Run& run, const data::StepSamples& samples) {
-  HuntInput input = hunt_input(run.inputs, run.model, samples, run.state.step + 1);
+  HuntInput input = hunt_input(run, run.model, samples, run.state.step + 1);
   std::erase_if(input.trainables,
                 [](const lora::Trainable& trainable) { return !trainable.tensor.requires_grad(); });
   input.compute = run.state.compute;
@@ -66,7 +66,7 @@ std::optional<ForwardFault> find_not_finite(train::Run& run, const data::StepSam
   const bool in_fp32 = first->fp32 && first->fp32->finite();
   if (overflow != first->hints.end() || (in_fp32 && run.state.compute == at::kHalf)) {
     fault.name = "overflow of fp16";
-    fault.next = "set precision.compute to bf16 or fp32, whose range holds these values";
+    fault.next = "set precision.compute to bf16 or fp32, whose range contains these values";
   }
   if (bad) {
     const std::string where = bad->module.empty() ? "outside of any module" : bad->module;
@@ -110,7 +110,7 @@ std::optional<ForwardFault> find_dead_output(train::Run& run, const data::StepSa
 
 std::optional<ForwardFault> find_harmful_adapter(train::Run& run,
                                                  const data::StepSamples& samples) {
-  const std::string& from = run.inputs.recipe.lora.init_from;
+  const std::string& from = run.recipe.lora.init_from;
   if (from.empty()) return std::nullopt;
   const double with = fp32_loss(run, samples),
                guessing = std::log(static_cast<double>(run.model.model->config.text.vocab));

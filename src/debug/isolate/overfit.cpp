@@ -366,7 +366,7 @@ OverfitReport overfit(const recipe::Recipe& asked, const OverfitOptions& options
   if (report.signal != 0) return report;
   report.page = recipe.output_dir + "/overfit.html";
   const std::vector<std::string> lines = verdict(report);
-  write_page(recipe, exercise.metrics(), lines, run.inputs.device, report);
+  write_page(recipe, exercise.metrics(), lines, run.device, report);
   options.print("curve      " + report.page);
   for (const std::string& line : lines) options.print(line);
   return report;

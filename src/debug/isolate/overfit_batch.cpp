@@ -22,15 +22,15 @@ std::string bytes_of(const std::vector<int64_t>& ids, size_t count) {
 }  // namespace
 
 data::StepSamples overfit_batch(const train::Run& run) {
-  data::LoaderOptions options = train::loader_options(run.inputs, run.inputs.data.lengths);
+  data::LoaderOptions options = train::loader_options(run, run.data.lengths);
   options.workers = 1;
   options.batch_size = kSamples;
   options.grad_accum = 1;
-  data::Loader loader(*run.inputs.data.train, options);
+  data::Loader loader(*run.data.train, options);
   std::vector<data::Sample> samples;
   for (int64_t step = 0; step < loader.steps_per_epoch() && samples.size() < kSamples; ++step) {
     data::StepSamples next = loader.next();
-    const size_t sides = run.inputs.data.encode.pairs ? 2 : 1;
+    const size_t sides = run.data.encode.pairs ? 2 : 1;
     for (std::vector<data::Sample>& micro : next.micro) {
       for (size_t i = 0; i < micro.size(); i += sides) {  // of a pair the chosen one
         if (teaches(micro[i]) && samples.size() < kSamples) samples.push_back(std::move(micro[i]));
@@ -47,8 +47,8 @@ data::StepSamples overfit_batch(const train::Run& run) {
     if (with_image != run.probe.samples.end()) samples.back() = *with_image;
   }
   data::StepSamples batch;
-  batch.layout = std::make_shared<data::BatchLayout>(train::batch_layout(run.inputs));
-  const auto rows = static_cast<size_t>(run.inputs.recipe.train.batch_size);
+  batch.layout = std::make_shared<data::BatchLayout>(train::batch_layout(run));
+  const auto rows = static_cast<size_t>(run.recipe.train.batch_size);
   for (size_t i = 0; i < samples.size(); ++i) {
     if (i % rows == 0) batch.micro.emplace_back();
     batch.micro.back().push_back(std::move(samples[i]));

@@ -19,20 +19,20 @@ using recipe::Recipe;
 class Settings {
  public:
   Settings(train::Run& run, const data::StepSamples& batch, const train::StepOptions& step)
-      : run_(run), batch_(batch), step_(step), recipe_(run.inputs.recipe) {}
-  ~Settings() { run_.inputs.recipe = recipe_; }
+      : run_(run), batch_(batch), step_(step), recipe_(run.recipe) {}
+  ~Settings() { run_.recipe = recipe_; }
   Settings(const Settings&) = delete;
 
   /// Infinite if a step was not finite.
   double settled_loss(const Recipe& recipe) {
-    run_.inputs.recipe = recipe;
-    train::Run trial = train::make_run(std::move(run_.inputs));
+    run_.recipe = recipe;
+    train::Run trial = train::make_run(std::move(run_.inputs()));
     trial.objective = run_.objective;
     train::StepOptions step = step_;
     step.clip_grad_norm = recipe.optim.clip_grad_norm;
     step.gradients_ready = {};
     const TrialSteps steps = TrialRun(trial).take(kSteps, step, [this] { return batch_; });
-    run_.inputs = std::move(trial.inputs);
+    run_.inputs() = std::move(trial.inputs());
     if (!steps.stopped.empty()) return INFINITY;
     std::vector<double> last;
     for (size_t i = steps.outcomes.size() - kSettled; i < steps.outcomes.size(); ++i)
@@ -61,7 +61,7 @@ std::vector<OverfitSuspect> suspect_settings(train::Run& run, const Recipe& aske
   const std::vector<OddSetting> odd = odd_settings(asked);
   if (odd.empty()) return {};
   const bool alone = std::ranges::any_of(odd, &OddSetting::of_adapters);
-  Recipe as_asked = run.inputs.recipe;
+  Recipe as_asked = run.recipe;
   if (std::ranges::find(odd, "lora.dropout", &OddSetting::name) != odd.end())
     as_asked.lora.dropout = asked.lora.dropout;
   if (alone) as_asked = adapters_alone(as_asked);

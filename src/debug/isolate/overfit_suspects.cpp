@@ -87,7 +87,7 @@ Overlap overlap_of(const std::vector<at::Tensor>& g, const std::vector<at::Tenso
 /// The share of Adam's step that remains despite eps: 1 if gradients are far above it. Not for A,
 /// whose gradient is as small as B still is. Nothing if no slot has Adam's second moment.
 std::optional<double> above_eps(const train::Run& run) {
-  const recipe::Recipe::Optim& optim = run.inputs.recipe.optim;
+  const recipe::Recipe::Optim& optim = run.recipe.optim;
   std::vector<double> shares;
   bool adam = false;
   for (const train::Slot& slot : run.optimizer.slots()) {
@@ -151,7 +151,7 @@ MeanLoss independent_mean_loss(train::Run& run, const data::StepSamples& batch) 
   int64_t count = 0;
   for (const std::vector<data::Sample>& micro : batch.micro) {
     for (const data::Sample& sample : micro) {
-      const family::Batch one = data::collate({sample}, run.inputs.data.encode, run.inputs.device);
+      const family::Batch one = data::collate({sample}, run.data.encode, run.device);
       const at::Tensor labels = one.labels_bt[0].slice(0, 1),
                        places = (labels != -100).nonzero().squeeze(1);
       const at::Tensor logits =

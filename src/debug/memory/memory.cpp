@@ -97,7 +97,7 @@ std::vector<std::string> lines_of(const MemoryPicture& picture, size_t steps) {
     lines.emplace_back(line);
   }
   if (!picture.modules.empty())
-    lines.emplace_back("modules    that hold most of it at the peak, weights left out");
+    lines.emplace_back("modules    with the most memory at the peak, without weights");
   for (size_t i = 0; i < std::min(kTopModules, picture.modules.size()); ++i) {
     char size[32];
     std::snprintf(size, sizeof size, "  %10s  ", size_text(picture.modules[i].bytes).c_str());
@@ -123,8 +123,8 @@ std::string snapshot_name(const std::string& page) {
 std::vector<StepMarks> take_steps(train::Run& run, train::RunMemory& memory,
                                   train::TensorLedger& ledger, const MemoryOptions& options) {
   std::vector<StepMarks> steps;
-  const int64_t count = std::min(options.steps, run.inputs.total_steps);
-  train::find_step_references(run.inputs, run.model, count);
+  const int64_t count = std::min(options.steps, run.total_steps);
+  train::find_step_references(run, run.model, count);
   train::StepOptions step_options = lft::debug::step_options(run, options.hooks);
   const auto hook = step_options.gradients_ready;
   step_options.gradients_ready = [&](int64_t step, train::Optimizer& optimizer) {
@@ -133,7 +133,7 @@ std::vector<StepMarks> take_steps(train::Run& run, train::RunMemory& memory,
   };
   run.optimizer.zero_gradients();  // otherwise the first step would create and keep it
   run.optimizer.refresh_copies(run.state.compute);
-  const std::unique_ptr<data::Loader> loader = train::start_loader(run.inputs, 0);
+  const std::unique_ptr<data::Loader> loader = train::start_loader(run, 0);
   for (int64_t i = 0; i < count && requested_signal() == 0; ++i) {
     const data::StepSamples samples = loader->next();
     memory.begin("step " + std::to_string(i + 1), train::sample_ids(samples));
@@ -172,12 +172,12 @@ MemoryReport record(train::RunInputs inputs, train::RunMemory& memory,
     }
   }
   const std::string under =
-      run.inputs.device.str() + ", " + train::compute_name(run.state.compute) +
-      ", micro-batches of " + std::to_string(run.inputs.recipe.train.batch_size) +
-      ", activation checkpointing " + run.inputs.recipe.train.activation_checkpointing.word() +
+      run.device.str() + ", " + train::compute_name(run.state.compute) + ", micro-batches of " +
+      std::to_string(run.recipe.train.batch_size) + ", activation checkpointing " +
+      run.recipe.train.activation_checkpointing.word() +
       ". Time runs by allocations; every tensor of LibTorch on the device is counted.";
   report.page = options.out;
-  io::write_file_atomic(report.page, memory_page("Memory of " + run.inputs.recipe.model.path, under,
+  io::write_file_atomic(report.page, memory_page("Memory of " + run.recipe.model.path, under,
                                                  report.picture, report.steps));
   return report;
 }

@@ -156,7 +156,7 @@ constexpr Remedy kRemedies[] = {
     {"loss scale too high", "lower precision.loss_scale.init"},
     {"overflow of bf16, and", "lower optim.lr; where no step was taken yet, lft debug base MODEL"},
     {"overflow of fp16, and", "lower optim.lr; where no step was taken yet, lft debug base MODEL"},
-    {"overflow of fp16", "set precision.compute to bf16 or fp32, whose range holds these values"},
+    {"overflow of fp16", "set precision.compute to bf16 or fp32, whose range contains these values"},
     {"overflow of bf16", "set precision.compute to fp32"},
     {"overflow", "lower optim.lr; where no step was taken yet, lft debug base MODEL"},
     {"a gradient blown up on the way", "lower optim.lr, and set optim.clip_grad_norm to 1"},

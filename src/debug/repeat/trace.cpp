@@ -168,9 +168,9 @@ Trace trace_steps(const recipe::Recipe& recipe, const TraceOptions& options) {
   Recorder recorder(trace, options);
   for (const auto& parameter : run.model.model->named_parameters())
     recorder.record("weight", parameter.key(), parameter.value());
-  const int64_t steps = std::min(options.steps, run.inputs.total_steps);
-  train::find_step_references(run.inputs, run.model, steps);
-  const std::unique_ptr<data::Loader> loader = train::start_loader(run.inputs, 0);
+  const int64_t steps = std::min(options.steps, run.total_steps);
+  train::find_step_references(run, run.model, steps);
+  const std::unique_ptr<data::Loader> loader = train::start_loader(run, 0);
   while (recorder.step < steps && trace.ended.empty()) {
     data::StepSamples samples = loader->next();
     ++recorder.step;

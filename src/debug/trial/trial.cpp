@@ -73,7 +73,7 @@ train::StepOptions step_options(const train::Run& run, const TrialHooks& hooks) 
 
 double trial_loss(train::Run& run, const std::vector<data::Sample>& samples) {
   const at::NoGradGuard no_grad;
-  const data::LoaderOptions options = train::loader_options(run.inputs, run.inputs.data.lengths);
+  const data::LoaderOptions options = train::loader_options(run, run.data.lengths);
   std::vector<std::vector<data::Sample>> parts;
   data::MicroBatchCutter cutter(options);
   for (size_t i = 0; i < samples.size(); ++i) {
@@ -81,7 +81,7 @@ double trial_loss(train::Run& run, const std::vector<data::Sample>& samples) {
     if (cutter.starts_micro_batch(static_cast<int64_t>(i), tokens)) parts.emplace_back();
     parts.back().push_back(samples[i]);
   }
-  data::BatchLayout layout = train::batch_layout(run.inputs);
+  data::BatchLayout layout = train::batch_layout(run);
   layout.fill_up = 0;
   double sum = 0;
   for (const std::vector<data::Sample>& part : parts) {

@@ -189,7 +189,7 @@ void check_base_copy(const at::Tensor& copy, const at::Tensor& base, const std::
                      const AdapterDir& dir) {
   // The adapter may store the copy in a wider type than that of the base in memory.
   if (copy.to(base.scalar_type()).equal(base.to(at::kCPU))) return;
-  refuse(ErrorKind::kInput, "the adapter holds another base weight than the model",
+  refuse(ErrorKind::kInput, "the adapter contains another base weight than the model",
          dir.path + ": " + name, "different numbers",
          "the model's own weight (PEFT stores it with save_embedding_layers and next to an adapter "
          "on LM head or embedding, and would replace the base's with it)",

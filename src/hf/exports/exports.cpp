@@ -253,7 +253,7 @@ class Exporter {
     const int64_t kept = write_gguf_model(job, fresh);
     lines.push_back("wrote " + request_.out + "/model.gguf, " + request_.out + "/mmproj.gguf");
     if (kept > 0)
-      lines.push_back("float16 does not hold the values of " + std::to_string(kept) +
+      lines.push_back("float16 cannot represent the values of " + std::to_string(kept) +
                       " matrices: they keep the base's type");
     std::string more = gguf_image_options(job);
     if (!served.tensors.empty()) {

@@ -51,8 +51,8 @@ int check_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory) {
   memory.begin("building the model");
   const PeakMemory peak(inputs.device);
   run.emplace(make_run(std::move(inputs)));
-  for (const std::string& line : base_warnings(run->inputs)) warning(line);
-  print(describe_plan(run->inputs, run->model));
+  for (const std::string& line : base_warnings(*run)) warning(line);
+  print(describe_plan(*run, run->model));
   memory.begin("the trainability proof");
   TrainabilityReport proof = check_trainable(run->model.model, run->model.trainables,
                                              {&run->optimizer}, run->model.excluded, run->probe);
@@ -82,7 +82,7 @@ int check(const recipe::Recipe& recipe) {
         "output_dir contains a run already: lft train resumes it with --resume, and a new run "
         "needs another output_dir (" +
         recipe.output_dir + ")");
-  check_disk_space(inputs.recipe, inputs.model.trainable_parameters);
+  check_disk_space(inputs.recipe, inputs.files.trainable_parameters);
   for (const std::string& line : inputs.notices) notice(line);
   check_learning_rates(inputs);
   for (const std::string& line : check_samples(inputs)) notice(line);
@@ -102,7 +102,7 @@ int check(const recipe::Recipe& recipe) {
     if (!is_out_of_memory(error)) throw;
     ErrorInfo described = memory.describe();
     RunInputs again =
-        run ? std::move(run->inputs) : open_inputs(recipe, /*resume=*/false, /*writes=*/false);
+        run ? std::move(run->inputs()) : open_inputs(recipe, /*resume=*/false, /*writes=*/false);
     run.reset();
     throw out_of_memory(std::move(described), memory, again);
   }

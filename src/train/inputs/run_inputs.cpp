@@ -160,10 +160,10 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
   recipe = asked;
   if (writes) check_output_dir(recipe, resume);
   make_rule(recipe.optim);  // rejects unsupported settings before anything is opened
-  inputs.model.dir = recipe.model.init == recipe::ModelInit::kRandom
+  inputs.files.dir = recipe.model.init == recipe::ModelInit::kRandom
                          ? hf::ModelDir::config_only(recipe.model.path)
                          : hf::ModelDir::open(recipe.model.path);
-  inputs.config = inputs.model.dir.config;
+  inputs.config = inputs.files.dir.config;
   if (const std::string chosen = settle_data(recipe, recipe.model.path, inputs.config);
       !chosen.empty())
     inputs.notices.push_back(chosen);
@@ -191,7 +191,7 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
         "train.activation_offload: on a CPU activations are in host memory already");
   }
   std::string notice;
-  inputs.base_dtype = hf::choose_base_dtype(inputs.model.dir, recipe.model.base_dtype.word(),
+  inputs.base_dtype = hf::choose_base_dtype(inputs.files.dir, recipe.model.base_dtype.word(),
                                             inputs.precision.compute, inputs.device, &notice);
   if (!notice.empty()) inputs.notices.push_back(notice);
   inputs.storage = hf::base_storage(recipe.model.base_dtype.word());
@@ -218,17 +218,17 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
   check_dense(inputs, sites);
   if (sites.empty() && recipe.optim.lora_plus_ratio != 1)
     inputs.notices.push_back("optim.lora_plus_ratio: no layer has an adapter, it changes nothing");
-  inputs.model.trainable_parameters = count_trainable(recipe, *shapes, sites);
+  inputs.files.trainable_parameters = count_trainable(recipe, *shapes, sites);
   const bool continues =
       resume &&
       !checkpoint::list_checkpoints(recipe.output_dir + "/checkpoints", /*verify=*/false).empty();
   // A resumed run needs its initial values again if they are its reference.
   if (!recipe.lora.init_from.empty() && (!continues || make_objective(recipe)->uses_reference())) {
-    open_init(recipe, sites, &inputs.model, &inputs.notices);
+    open_init(recipe, sites, &inputs.files, &inputs.notices);
   }
   inputs.data = open_run_data(recipe, inputs.config, std::move(tokenizer), &inputs.notices);
-  if (inputs.model.init_from)
-    hf::check_adapter_tokenizer(*inputs.model.init_from, inputs.data.encode.tokenizer_parts);
+  if (inputs.files.init_from)
+    hf::check_adapter_tokenizer(*inputs.files.init_from, inputs.data.encode.tokenizer_parts);
   inputs.data.encode.share_prompts = inputs.shares_prompts;
   inputs.max_tokens = inputs.data.encode.max_tokens;
   inputs.sources = source_shares(recipe, *inputs.data.train);

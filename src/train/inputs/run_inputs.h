@@ -24,7 +24,7 @@ struct RunModelFiles {
 
 /// Opened and checked inputs; no weight is loaded and nothing is written.
 struct RunInputs : RunSettings {
-  RunModelFiles model;
+  RunModelFiles files;
   RunData data;
   std::vector<std::string> notices;
   std::shared_ptr<ops::ShardMemory> shards = nullptr;  // of the shard group; null: not sharded

@@ -85,13 +85,13 @@ RunModel build_model(const RunInputs& inputs) {
     run.model = hf::random_model(inputs.config, inputs.base_dtype, inputs.device,
                                  static_cast<uint64_t>(recipe.train.seed), base);
   } else {
-    run.model = hf::load_model(inputs.model.dir, inputs.base_dtype, inputs.device,
+    run.model = hf::load_model(inputs.files.dir, inputs.base_dtype, inputs.device,
                                recipe.model.check_weights, base, &run.base_digest);
   }
   run.model->neftune_alpha = recipe.optim.neftune_alpha;
-  make_trained(run, recipe, inputs.model.init_from ? &*inputs.model.init_from : nullptr);
-  if (inputs.model.init_checkpoint) {
-    copy_stored(inputs.model.init_checkpoint->trainables, named_targets(run.trainables),
+  make_trained(run, recipe, inputs.files.init_from ? &*inputs.files.init_from : nullptr);
+  if (inputs.files.init_checkpoint) {
+    copy_stored(inputs.files.init_checkpoint->trainables, named_targets(run.trainables),
                 ErrorKind::kInput, recipe.lora.init_from);
   }
   if (inputs.device.is_cpu() &&

@@ -78,16 +78,17 @@ bool open_cuda() {
   return found;
 }
 
-at::Device own_gpu() {
-  const int64_t count = at::detail::getCUDAHooks().deviceCount(),
-                index = count == 1 ? 0 : local_gpu;
+/// Of this process, and current in this thread from here on.
+at::Device own_gpu(at::DeviceType type) {
+  const c10::impl::VirtualGuardImpl devices(type);
+  const int64_t count = devices.deviceCount(), index = count == 1 ? 0 : local_gpu;
   if (index >= count) {
     refuse(ErrorKind::kUsage, "this machine has fewer GPUs than processes of the run", "LOCAL_RANK",
            std::to_string(local_gpu), "below " + std::to_string(count),
            "start as many processes as there are GPUs");
   }
-  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
-  c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+  const at::Device device(type, static_cast<c10::DeviceIndex>(index));
+  devices.setDevice(device);
   return device;
 }
 
@@ -114,8 +115,8 @@ std::string cpuinfo(const std::string& key) {
 at::Device default_device() {
   static const at::Device device = [] {
     bound_cpu_memory();
-    if (c10::impl::hasDeviceGuardImpl(at::kPrivateUse1)) return at::Device(at::kPrivateUse1, 0);
-    return open_cuda() ? own_gpu() : at::Device(at::kCPU);
+    if (c10::impl::hasDeviceGuardImpl(at::kPrivateUse1)) return own_gpu(at::kPrivateUse1);
+    return open_cuda() ? own_gpu(at::kCUDA) : at::Device(at::kCPU);
   }();
   return device;
 }

@@ -184,6 +184,11 @@ double waiting_sums(const RunSettings& settings, const MicroBatchShape& worst, d
 
 }  // namespace
 
+double MemoryPlan::bytes_of(const std::string& part) const {
+  const auto found = std::ranges::find(parts, part, &MemoryPart::name);
+  return found == parts.end() ? 0 : found->bytes;
+}
+
 MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst) {
   TrainedSize size = trained_size(settings);
   const bool alone = settings.device.is_cpu() && size.before_decoder == 0;

@@ -24,6 +24,7 @@ struct MemoryPlan {
                        // that verify a CUDA graph
   double free = 0;     // free device memory of the process (free_memory_now), measured
                        // before the model is loaded
+  double bytes_of(const std::string& part) const;  // 0 if it is not in memory at the peak
   bool fits() const { return peak - spare <= free; }
 };
 /// All fields but `free`. Reads recipe, config, dtypes, device and step counts of `inputs`. The

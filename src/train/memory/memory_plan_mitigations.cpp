@@ -28,13 +28,6 @@ struct RecipeChange {
   std::function<void(recipe::Recipe&)> apply;
 };
 
-/// Whether a part of the plan is more than this share of the peak.
-bool is_above(const MemoryPlan& plan, const std::string& name, double share) {
-  return std::ranges::any_of(plan.parts, [&](const MemoryPart& part) {
-    return part.name == name && part.bytes > share * plan.peak;
-  });
-}
-
 /// Possible changes, the cheapest first.
 std::vector<RecipeChange> possible_changes(const RunSettings& settings, const MemoryPlan& plan) {
   const recipe::Recipe& recipe = settings.recipe;
@@ -45,13 +38,13 @@ std::vector<RecipeChange> possible_changes(const RunSettings& settings, const Me
                        "batches of like lengths are less mixed; costs nothing else",
                        [](recipe::Recipe& r) { r.data.group_by_length = true; }});
   }
-  const bool reads_much = is_above(plan, kImagesRead, 0.05);
+  const bool reads_much = plan.bytes_of(kImagesRead) > 0.05 * plan.peak;
   for (int64_t workers = recipe.data.workers / 2; reads_much && workers > 0; workers /= 2) {
     changes.push_back({"data.workers=" + std::to_string(workers),
                        "fewer images are read ahead; fast steps may wait for them",
                        [workers](recipe::Recipe& r) { r.data.workers = workers; }});
   }
-  if (is_above(plan, kFeatures, 0)) {
+  if (plan.bytes_of(kFeatures) > 0) {
     changes.push_back({"data.image_cache_mb=0",
                        "images pass the vision tower again in each epoch and evaluation",
                        [](recipe::Recipe& r) { r.data.image_cache_mb = 0; }});

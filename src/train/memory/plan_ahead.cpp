@@ -162,8 +162,7 @@ void plan_on_a_cpu(const recipe::Recipe& recipe, const hf::ModelDir& dir,
       continue;
     const RunSettings settings = settings_on(at::kCPU, compute, recipe, dir);
     const MemoryPlan plan = plan_memory(settings, full_micro_batch(settings.recipe, image, tokens));
-    double features = 0;
-    for (const MemoryPart& part : plan.parts) features += part.name == kFeatures ? part.bytes : 0;
+    const double features = plan.bytes_of(kFeatures);
     ahead.cpu.push_back({compute_name(compute), plan.peak - features});
     ahead.cpu_features = std::max(ahead.cpu_features, features);
   }

@@ -73,7 +73,7 @@ std::vector<std::string> try_suspects(family::Model& model, const Probe& probe,
     tell("without lora.init_from", mean_loss(model, probe, probe.samples, probe.compute),
          "the adapter");
   }
-  const std::vector<Suspicion> odd = inspect_base(inputs.model.dir.path).suspicions;
+  const std::vector<Suspicion> odd = inspect_base(inputs.files.dir.path).suspicions;
   if (odd.empty()) tried.push_back("nothing looks odd in the base's own weights");
   for (size_t i = 0; i < std::min(kSuspicions, odd.size()); ++i)
     tried.push_back("the base looks odd: " + odd[i].name + ": " + odd[i].what);

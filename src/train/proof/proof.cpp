@@ -217,11 +217,8 @@ TrainabilityReport check_trainable(family::Model& model,
     return probe_gradients(model, trained_tensors(owners), how);
   };
   const Phase phase("trainability check");
-  const auto kept_s = [&] {
-    return model->feature_source ? model->feature_source->kept().seconds : 0;
-  };
   const auto start = std::chrono::steady_clock::now();
-  const double before_s = kept_s();
+  const double before_s = model->kept_features().seconds;
   ProbeGradients gradients = run(probe);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   check_reached(modules, trainables, gradients, probe);
@@ -229,7 +226,7 @@ TrainabilityReport check_trainable(family::Model& model,
                            .excluded = excluded,
                            .probe_ids = probe_ids(probe),
                            .probe_loss = gradients.loss,
-                           .pass_s = taken.count() - (kept_s() - before_s),
+                           .pass_s = taken.count() - (model->kept_features().seconds - before_s),
                            .probe_finite = gradients.finite,
                            .compute = compute_name(probe.compute),
                            .loss_scale = gradients.loss_scale};

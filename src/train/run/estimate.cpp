@@ -72,7 +72,7 @@ void time_passes(Run& run, const TrainabilityReport& proof, Speed& speed) {
 /// The beginning of an answer to one of the probe's rows; keeps the shorter times.
 void time_answer(Run& run, size_t row, Speed& speed) {
   const data::Sample& sample = run.probe.samples[row];
-  const RunData& data = run.inputs.data;
+  const RunData& data = run.data;
   const data::Sample prompt = infer::question_of(sample, data.train->row(run.probe.indices[row]),
                                                  *data.tokenizer, data.encode);
   const auto take = [](double& shortest, double taken) {
@@ -120,7 +120,7 @@ struct RowSizes {
 };
 
 RowSizes row_sizes(const Run& run) {
-  std::vector<data::SampleLength> measured = run.inputs.data.lengths;
+  std::vector<data::SampleLength> measured = run.data.lengths;
   if (measured.empty())
     for (const data::Sample& sample : run.probe.samples)
       measured.push_back(data::sample_length(sample));
@@ -140,10 +140,9 @@ RowSizes row_sizes(const Run& run) {
 /// Images whose features are computed, if each of `distinct` ones is shown `shown / distinct` times
 /// and those that fit are kept.
 double computed_images(const Run& run, double distinct, double shown) {
-  if (!run.model.model->feature_source || distinct == 0) return 0;
-  const family::KeptCost kept = run.model.model->feature_source->kept();
-  if (kept.images == 0) return 0;
-  const double fit = static_cast<double>(run.inputs.recipe.data.image_cache_mb << 20) *
+  const family::KeptCost kept = run.model.model->kept_features();
+  if (kept.images == 0 || distinct == 0) return 0;
+  const double fit = static_cast<double>(run.recipe.data.image_cache_mb << 20) *
                      static_cast<double>(kept.images) / static_cast<double>(kept.bytes);
   const double share = std::min(1.0, fit / distinct);
   return share * distinct + (1 - share) * std::max(shown, distinct);
@@ -174,10 +173,8 @@ Speed measure_speed(Run& run, const TrainabilityReport& proof) {
   Speed speed;
   time_passes(run, proof, speed);
   time_answers(run, speed);
-  if (const auto& source = run.model.model->feature_source) {
-    const family::KeptCost kept = source->kept();
-    if (kept.images > 0) speed.image = kept.seconds / static_cast<double>(kept.images);
-  }
+  const family::KeptCost kept = run.model.model->kept_features();
+  if (kept.images > 0) speed.image = kept.seconds / static_cast<double>(kept.images);
   if (speed.forward == 0) speed.forward = kForwardShare * speed.position;
   speed.forward = std::min(speed.forward, speed.position);
   release_free_memory();
@@ -185,26 +182,25 @@ Speed measure_speed(Run& run, const TrainabilityReport& proof) {
 }
 
 Work planned_work(const Run& run) {
-  const recipe::Recipe::Train& train = run.inputs.recipe.train;
+  const recipe::Recipe::Train& train = run.recipe.train;
   const RowSizes rows = row_sizes(run);
-  const auto ranks = static_cast<double>(run.inputs.ranks);
+  const auto ranks = static_cast<double>(run.ranks);
   const bool packed = train.max_tokens_per_step > 0;
-  const double mean = rows.mean(), padded = packed || run.inputs.shares_prompts
+  const double mean = rows.mean(), padded = packed || run.shares_prompts
                                                 ? mean
                                                 : padded_mean(rows.lengths, train.batch_size);
-  const int64_t per_step = packed
-                               ? run.inputs.rows / std::max<int64_t>(1, run.inputs.steps_per_epoch)
-                               : train.batch_size * train.grad_accum;
-  Work work{.steps = run.inputs.total_steps - run.state.step};
-  work.step_positions = static_cast<double>(std::min(per_step, run.inputs.rows)) / ranks *
-                        (run.inputs.recipe.data.group_by_length ? mean : padded);
+  const int64_t per_step = packed ? run.rows / std::max<int64_t>(1, run.steps_per_epoch)
+                                  : train.batch_size * train.grad_accum;
+  Work work{.steps = run.total_steps - run.state.step};
+  work.step_positions = static_cast<double>(std::min(per_step, run.rows)) / ranks *
+                        (run.recipe.data.group_by_length ? mean : padded);
   const double prompt = std::max(0.0, mean - rows.supervised);
   const AnswerCounts counts = answer_counts(run);
   const double untrained = std::min(2 * rows.supervised + 16, counts.most_tokens),
                trained = std::min(rows.supervised, counts.most_tokens);
-  if (run.inputs.data.eval) {
-    const auto held_out = static_cast<double>(run.inputs.data.eval->size()) / ranks;
-    work.evaluations = evaluations_of(train, run.inputs.total_steps);
+  if (run.data.eval) {
+    const auto held_out = static_cast<double>(run.data.eval->size()) / ranks;
+    work.evaluations = evaluations_of(train, run.total_steps);
     work.eval_positions = held_out * padded;
     const bool images = std::ranges::any_of(
         run.probe.samples, [](const data::Sample& sample) { return !sample.images.empty(); });
@@ -217,16 +213,15 @@ Work planned_work(const Run& run) {
   }
   if (run.objective->uses_reference()) {
     const double passes = run.objective->uses_kl() ? 2 : 1;  // also of the next row's answer
-    for (const data::Dataset* rows : {run.inputs.data.train.get(), run.inputs.data.eval.get()})
+    for (const data::Dataset* rows : {run.data.train.get(), run.data.eval.get()})
       if (rows != nullptr && rows->references().empty())
         work.reference_positions += passes * static_cast<double>(rows->size()) / ranks * mean;
   }
-  const double trained_rows = static_cast<double>(work.steps * std::min(per_step, run.inputs.rows));
-  double distinct = std::min(trained_rows, static_cast<double>(run.inputs.rows)),
-         shown = trained_rows;
-  if (run.inputs.data.eval) {
-    distinct += static_cast<double>(run.inputs.data.eval->size());
-    shown += static_cast<double>(work.evaluations * run.inputs.data.eval->size());
+  const double trained_rows = static_cast<double>(work.steps * std::min(per_step, run.rows));
+  double distinct = std::min(trained_rows, static_cast<double>(run.rows)), shown = trained_rows;
+  if (run.data.eval) {
+    distinct += static_cast<double>(run.data.eval->size());
+    shown += static_cast<double>(work.evaluations * run.data.eval->size());
   }
   work.images = computed_images(run, rows.images * distinct / ranks, rows.images * shown / ranks);
   work.around = {.alone = counts.shown,

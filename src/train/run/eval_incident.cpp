@@ -11,7 +11,7 @@ constexpr size_t kRows = 8;  // limit of non-finite rows in the folder
 
 /// Rows of data.eval, each its own micro-batch, with the generated ids.
 io::Json row_list(const Run& run, const infer::EvalResult& result) {
-  const data::Dataset& rows = *run.inputs.data.eval;
+  const data::Dataset& rows = *run.data.eval;
   io::Json list = io::Json::array();
   for (const infer::EvalRecord& record : result.records) {
     if (!record.bad || list.size() == kRows) continue;
@@ -27,7 +27,7 @@ io::Json row_list(const Run& run, const infer::EvalResult& result) {
     if (bad.place.position >= 0) {
       row["position"] = bad.place.position;
       row["token_id"] = bad.token;
-      row["token"] = run.inputs.data.tokenizer->token_of(bad.token);
+      row["token"] = run.data.tokenizer->token_of(bad.token);
     }
     if (bad.place.image >= 0) row["image"] = bad.place.image;
     if (std::isfinite(record.loss)) row["answer_ids"] = bad.answer;
@@ -43,7 +43,7 @@ EvalIncidents::EvalIncidents(Run& run, RunFiles& files, bool writes)
 
 void EvalIncidents::report(const infer::EvalResult& result) {
   if (!writes_) return;
-  ErrorInfo info = not_finite_rows(result, *run_.inputs.data.tokenizer, run_.state.compute).info();
+  ErrorInfo info = not_finite_rows(result, *run_.data.tokenizer, run_.state.compute).info();
   const int64_t step = run_.state.step;
   if (folder_.empty()) {
     const io::Json json = {
@@ -55,8 +55,8 @@ void EvalIncidents::report(const infer::EvalResult& result) {
         {"precision", compute_name(run_.state.compute)},
         {"loss", nullptr},
         {"loss_scale", 1},
-        {"generator", {{"seed", run_.inputs.recipe.train.seed}, {"epoch", 0}, {"step", step}}},
-        {"identity", run_identity(run_.inputs, run_.model.base_digest)},
+        {"generator", {{"seed", run_.recipe.train.seed}, {"epoch", 0}, {"step", step}}},
+        {"identity", run_identity(run_, run_.model.base_digest)},
         {"rows_evaluated", result.samples},
         {"rows_not_finite", result.not_finite},
         {"culprit", info.where},

@@ -27,24 +27,24 @@ Evaluations::Evaluations(Run& run, dist::Ranks& ranks, RunMemory& memory, RunFil
       memory_(memory),
       files_(files),
       saved_(saved),
-      loss_(run.evaluated.loss),
-      figures_(run.evaluated.figures),
+      loss_(run.last_eval.loss),
+      figures_(run.last_eval.figures),
       incidents_(run, files, ranks.first()) {}
 
 bool Evaluations::evaluate() {
   if (agreed_signal(ranks_) != 0) return false;
   images_ = measure_images(run_.model.model, run_.probe, run_.state.compute);
   if (agreed_signal(ranks_) != 0) return false;
-  if (run_.inputs.data.eval) return evaluate_rows();
+  if (run_.data.eval) return evaluate_rows();
   record_images();
-  run_.evaluated = {.step = run_.state.step};
+  run_.last_eval = {.step = run_.state.step};
   return true;
 }
 
 bool Evaluations::evaluate_rows() {
-  const recipe::Recipe& recipe = run_.inputs.recipe;
+  const recipe::Recipe& recipe = run_.recipe;
   memory_.begin("the evaluation after step " + std::to_string(run_.state.step));
-  empty_cache(run_.inputs.device);
+  empty_cache(run_.device);
   const std::optional<infer::Metric> metric = infer::find_metric(recipe.train.keep_best.word());
   const infer::EvalOptions options{.batch_size = recipe.train.batch_size,
                                    .workers = recipe.data.workers,
@@ -55,9 +55,9 @@ bool Evaluations::evaluate_rows() {
                                    .preference = preference_of(run_),
                                    .group = rows_of_step(recipe),
                                    .phase = step_text("evaluation of step ")};
-  const data::Dataset& rows = *run_.inputs.data.eval;
+  const data::Dataset& rows = *run_.data.eval;
   const infer::EvalResult result = evaluate_shared(ranks_, run_, rows, options);
-  empty_cache(run_.inputs.device);
+  empty_cache(run_.device);
   if (result.stopped) return false;
   io::Json answers;
   if (ranks_.first())
@@ -67,8 +67,8 @@ bool Evaluations::evaluate_rows() {
   note_skipped(result);
   loss_ = result.loss;
   figures_ = metric ? figures_of(result, *metric) : result.preference_figures;
-  const bool scheduled = run_.evaluated.scheduled;
-  run_.evaluated = {.step = run_.state.step, .loss = loss_, .figures = figures_};
+  const bool scheduled = run_.last_eval.scheduled;
+  run_.last_eval = {.step = run_.state.step, .loss = loss_, .figures = figures_};
   files_.eval(run_.state.step, loss_, result.samples, figures_);
   files_.event("eval_answers", run_.state.step, {{"answers", answers}});
   if (result.not_finite > 0) incidents_.report(result);
@@ -79,7 +79,7 @@ bool Evaluations::evaluate_rows() {
 
 double Evaluations::cost_of(const infer::EvalResult& result) const {
   if (!changed_model()) return NAN;  // the weights are those before training
-  const std::string kept = infer::kept_figure(run_.inputs.recipe.train.keep_best.word());
+  const std::string kept = infer::kept_figure(run_.recipe.train.keep_best.word());
   if (kept.empty()) return result.loss;
   const auto figure = std::ranges::find(figures_, kept, &std::pair<std::string, double>::first);
   return figure == figures_.end() ? NAN : -figure->second;
@@ -94,7 +94,7 @@ std::string Evaluations::step_text(const std::string& what) const {
   return what + std::to_string(run_.state.step);
 }
 
-bool Evaluations::of_this_step() const { return run_.evaluated.step == run_.state.step; }
+bool Evaluations::of_this_step() const { return run_.last_eval.step == run_.state.step; }
 
 void Evaluations::look_at_images() {
   if (!images_) images_ = measure_images(run_.model.model, run_.probe, run_.state.compute);
@@ -119,15 +119,13 @@ void Evaluations::note_skipped(const infer::EvalResult& result) {
 void Evaluations::judge(double cost, bool scheduled) {
   const int64_t step = run_.state.step;
   if (!run_.best.take(cost, loss_, step, /*counts=*/scheduled)) return;
-  files_.event("best", step,
-               {{"eval_loss", loss_}, {"path", run_.inputs.recipe.output_dir + "/best"}});
+  files_.event("best", step, {{"eval_loss", loss_}, {"path", run_.recipe.output_dir + "/best"}});
   if (ranks_.first()) saved_.save_best(snapshot(run_, files_.sync()));
 }
 
 void Evaluations::tell_of_early_stop() {
   const int64_t step = run_.state.step;
-  if (!run_.best.waited(run_.inputs.recipe.train.patience) || step >= run_.inputs.total_steps)
-    return;
+  if (!run_.best.waited(run_.recipe.train.patience) || step >= run_.total_steps) return;
   files_.event("early_stop", step,
                {{"evaluations", run_.best.since}, {"best_step", run_.best.step}});
   files_.note(
@@ -147,7 +145,7 @@ void Evaluations::go_back_to_best() {
   if (ranks_.first()) take_best(run_);
   share_trainables(ranks_, run_);
   loss_ = run_.best.loss;
-  const std::string kept = run_.inputs.recipe.train.keep_best.word();
+  const std::string kept = run_.recipe.train.keep_best.word();
   if (const std::string figure = infer::kept_figure(kept); !figure.empty())
     figures_ = {{figure, -run_.best.cost}};
   files_.note("saved the best weights (step " + std::to_string(run_.best.step) + ", " +
@@ -175,7 +173,7 @@ std::string Evaluations::images() const {
 }
 
 bool Evaluations::by_loss() const {
-  return run_.inputs.recipe.train.keep_best == recipe::KeepBest::kEvalLoss;
+  return run_.recipe.train.keep_best == recipe::KeepBest::kEvalLoss;
 }
 
 }  // namespace lft::train

@@ -210,8 +210,8 @@ io::Json describe(const IncidentFacts& facts, Run& run, const StepOptions& optio
       {"lr_of_step", outcome.lr},
       {"generator",
        {{"seed", options.seed}, {"epoch", facts.samples.epoch}, {"step", facts.before.step + 1}}},
-      {"identity", run_identity(run.inputs, run.model.base_digest)},
-      {"samples", sample_list(facts.samples, *run.inputs.data.train)},
+      {"identity", run_identity(run, run.model.base_digest)},
+      {"samples", sample_list(facts.samples, *run.data.train)},
       {"skipped_samples", facts.samples.skipped},
       {"grad_norms", gradient_norms(facts, optimizer)}};
   incident.update(compare(facts));
@@ -226,7 +226,7 @@ void add_replay(const IncidentFacts& facts, Run& run, const StepOptions& options
     (*json)["replay"] = found.micro;
     incident->culprit = bad_rows_text(found.bad);
     (*json)["culprit"] = incident->culprit;
-    (*json)["bad_rows"] = bad_row_list(found.bad, facts, run.inputs.data);
+    (*json)["bad_rows"] = bad_row_list(found.bad, facts, run.data);
     (*json)["rows_replayed"] = found.bad.looked_at;
     incident->names_a_row = names_a_row(found.bad);
     if (!incident->names_a_row) return;
@@ -242,7 +242,7 @@ void add_replay(const IncidentFacts& facts, Run& run, const StepOptions& options
 }  // namespace
 
 std::string write_incident_folder(const Run& run, const std::string& name, io::Json json) {
-  const std::string root = run.inputs.recipe.output_dir + "/incidents";
+  const std::string root = run.recipe.output_dir + "/incidents";
   std::map<std::string, at::Tensor> trainables;
   for (const Slot& slot : run.optimizer.slots())
     trainables[slot.param.name] = slot.param.tensor.detach();
@@ -252,7 +252,7 @@ std::string write_incident_folder(const Run& run, const std::string& name, io::J
         checkpoint::write_tensor_file(dir + "/trainables.safetensors", trainables);
     io::write_file_atomic(dir + "/incident.json",
                           json.dump(2, ' ', false, io::Json::error_handler_t::replace) + "\n");
-    io::write_file_atomic(dir + "/recipe.yaml", recipe::dump_recipe(run.inputs.recipe));
+    io::write_file_atomic(dir + "/recipe.yaml", recipe::dump_recipe(run.recipe));
   });
   return root + "/" + name;
 }

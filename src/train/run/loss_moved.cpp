@@ -32,7 +32,7 @@ Part part_of(const std::vector<double>& values, size_t begin, size_t count) {
 
 /// The proof's loss before step 1, of the tokens; NaN if its file is missing.
 double first_probe_loss(const Run& run) {
-  const std::string path = run.inputs.recipe.output_dir + "/trainability.json";
+  const std::string path = run.recipe.output_dir + "/trainability.json";
   if (!io::path_exists(path)) return NAN;
   const io::Json json = io::Json::parse(io::read_file(path), nullptr, /*allow_exceptions=*/false);
   const io::Json::json_pointer loss("/probe/loss");
@@ -77,7 +77,7 @@ std::string judge_probe(double before, double after) {
 }
 
 std::optional<ErrorInfo> judge_learning(Run& run) {
-  const recipe::Recipe& recipe = run.inputs.recipe;
+  const recipe::Recipe& recipe = run.recipe;
   const std::string metrics = recipe.output_dir + "/metrics.jsonl";
   const std::vector<double> losses = step_losses(metrics);
   if (!recipe.lora.init_from.empty() || losses.size() < kFewestSteps) return std::nullopt;

@@ -23,7 +23,7 @@ std::string number_text(double value) {
 /// Commands that can be run unchanged. A resumed run cannot change its learning rate or data; the
 /// remedy is a new run that starts from the current weights.
 std::string ways_on(const Run& run, const Incident& incident) {
-  const recipe::Recipe& recipe = run.inputs.recipe;
+  const recipe::Recipe& recipe = run.recipe;
   const auto saved =
       checkpoint::list_checkpoints(recipe.output_dir + "/checkpoints", /*verify=*/false);
   std::vector<std::pair<std::string, std::string>> sets = {
@@ -68,7 +68,7 @@ std::string ways_on(const Run& run, const Incident& incident) {
 
 void handle_non_finite_step(Run& run, RunFiles& files, const StepOptions& options,
                             const NonFiniteStep& step) {
-  const recipe::Recipe& recipe = run.inputs.recipe;
+  const recipe::Recipe& recipe = run.recipe;
   const bool recovers = can_recover(step.before, recipe.precision.recovery);
   const double lr_before = run.optimizer.groups().front().lr;
   if (recovers) recover(run.state, run.optimizer, run.scaler, recipe.precision.lr_backoff);

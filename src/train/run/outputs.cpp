@@ -16,10 +16,10 @@
 namespace lft::train {
 void save_outputs(Run& run) {
   const Phase phase("saving the trained weights", 0, "after the weights are saved");
-  const recipe::Recipe& recipe = run.inputs.recipe;
-  const data::EncodeOptions& encode = run.inputs.data.encode;
+  const recipe::Recipe& recipe = run.recipe;
+  const data::EncodeOptions& encode = run.data.encode;
   hf::AdapterNotes notes{.base_path = io::absolute_path(recipe.model.path),
-                         .base_fingerprint = hf::base_fingerprint(run.inputs.model.dir),
+                         .base_fingerprint = hf::base_fingerprint(run.files.dir),
                          .input = recorded_settings(recipe),
                          .chat_template = encode.chat->jinja(),
                          .tokenizer = encode.tokenizer_parts};
@@ -30,7 +30,7 @@ void save_outputs(Run& run) {
   if (!text::uses_date(notes.chat_template)) notes.input.template_date.clear();
   const std::string product = product_of(recipe), path = recipe.output_dir + "/" + product;
   if (product == "model") {
-    hf::save_model(path, run.model.model, run.inputs.model.dir, notes);
+    hf::save_model(path, run.model.model, run.files.dir, notes);
   } else if (product == "parts") {
     hf::save_parts(path, run.model.model, recipe.full, notes);
   } else {
@@ -39,9 +39,9 @@ void save_outputs(Run& run) {
 }
 
 void take_best(Run& run) {
-  const checkpoint::Checkpoint best = load_best(run.inputs.recipe, run.best.step, run.id);
+  const checkpoint::Checkpoint best = load_best(run.recipe, run.best.step, run.id);
   copy_stored(best.trainables, named_targets(run.model.trainables), ErrorKind::kCheckpoint,
-              run.inputs.recipe.output_dir + "/best");
+              run.recipe.output_dir + "/best");
   run.optimizer.refresh_copies(run.state.compute);
 }
 

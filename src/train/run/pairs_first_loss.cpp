@@ -26,7 +26,7 @@ double loss_at_reference(const objective::Objective& objective) {
 }
 
 std::string describe_pairs_start(const Run& run) {
-  const recipe::Recipe& recipe = run.inputs.recipe;
+  const recipe::Recipe& recipe = run.recipe;
   const std::string name = recipe.objective.name.word();
   if (learns_from_labels(recipe))
     return "first loss expected: half the mean weight of the step's rows, of " + name +
@@ -44,7 +44,7 @@ std::string describe_pairs_start(const Run& run) {
 }
 
 std::optional<ErrorInfo> judge_pairs_start(const Run& run, double loss) {
-  const recipe::Recipe& recipe = run.inputs.recipe;
+  const recipe::Recipe& recipe = run.recipe;
   if (!learns_from_pairs(recipe) || !run.objective->uses_reference() || begins_elsewhere(recipe))
     return std::nullopt;
   const double expected = loss_at_reference(*run.objective),

@@ -83,8 +83,8 @@ std::vector<PairWarning> judge_pairs(const std::map<std::string, std::vector<dou
 }
 
 std::vector<PairWarning> judge_pairs(const Run& run) {
-  if (!learns_from_pairs(run.inputs.recipe)) return {};
-  const std::string path = run.inputs.recipe.output_dir + "/metrics.jsonl";
+  if (!learns_from_pairs(run.recipe)) return {};
+  const std::string path = run.recipe.output_dir + "/metrics.jsonl";
   std::map<std::string, std::vector<double>> steps;
   std::istringstream lines(io::read_file(path));
   for (std::string line; std::getline(lines, line);) {

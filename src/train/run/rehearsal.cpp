@@ -85,14 +85,14 @@ class NoGradientsLeft {
 }  // namespace
 
 Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watch, bool proved) {
-  const data::BatchLayout layout = batch_layout(run.inputs);
-  run.worst = worst_micro_batch(run.inputs, sample_lengths(run.inputs.data));
+  const data::BatchLayout layout = batch_layout(run);
+  run.worst = worst_micro_batch(run, sample_lengths(run.data));
   const MicroBatchShape& worst = *run.worst;
   const auto reading =
-      run.inputs.device.is_cpu() ? static_cast<int64_t>(worst.reading) : 0;  // in the same memory
-  run.inputs.data.encode.reading->allow(static_cast<int64_t>(worst.reading));
+      run.device.is_cpu() ? static_cast<int64_t>(worst.reading) : 0;  // in the same memory
+  run.data.encode.reading->allow(static_cast<int64_t>(worst.reading));
   Rehearsal result{.step = worst.step, .ids = {}};
-  std::vector<data::Sample> samples = load(*run.inputs.data.train, worst.indices);
+  std::vector<data::Sample> samples = load(*run.data.train, worst.indices);
   keep_part(samples, run.state.split);
   data::BatchLayout probed = layout;
   probed.fill_up = 0;

@@ -82,21 +82,20 @@ void copy_tensor(const checkpoint::Checkpoint& checkpoint,
 /// The content of a checkpoint's state.json in addition to its tensors; restore_state() reads it.
 io::Json saved_state(Run& run, uint64_t metrics_bytes) {
   io::Json saved = run.state;
-  saved.update(
-      {{"precision", compute_name(run.state.compute)},
-       {"loss_scale", loss_scale_json(run.scaler.state())},
-       {"adam_steps", io::Json::object()},  // by trainable: its number of updates
-       {"adapters_learn", run.watch.satisfied()},
-       {"norm_watch", run.norms.state()},
-       {"best_eval", best_json(run.best)},
-       {"last_eval", last_eval_json(run.evaluated)},
-       {"sampler", {{"seed", run.inputs.recipe.train.seed}, {"next_step", run.state.step + 1}}},
-       {"skipped_samples", run.skipped_samples},
-       {"tokens", run.tokens},
-       {"last_loss_bits", bits_text(run.last_loss)},
-       {"run_hash", run.hash},
-       {"metrics_bytes", metrics_bytes},
-       {"probe_loss_bits", bits_text(restored_probe_loss(run))}});
+  saved.update({{"precision", compute_name(run.state.compute)},
+                {"loss_scale", loss_scale_json(run.scaler.state())},
+                {"adam_steps", io::Json::object()},  // by trainable: its number of updates
+                {"adapters_learn", run.watch.satisfied()},
+                {"norm_watch", run.norms.state()},
+                {"best_eval", best_json(run.best)},
+                {"last_eval", last_eval_json(run.last_eval)},
+                {"sampler", {{"seed", run.recipe.train.seed}, {"next_step", run.state.step + 1}}},
+                {"skipped_samples", run.skipped_samples},
+                {"tokens", run.tokens},
+                {"last_loss_bits", bits_text(run.last_loss)},
+                {"run_hash", run.hash},
+                {"metrics_bytes", metrics_bytes},
+                {"probe_loss_bits", bits_text(restored_probe_loss(run))}});
   for (const Slot& slot : run.optimizer.slots()) saved["adam_steps"][slot.param.name] = slot.steps;
   return saved;
 }
@@ -114,7 +113,7 @@ void restore_state(Run& run, const io::Json& state) {
   run.watch = AdapterWatch(state.at("adapters_learn").get<bool>());
   run.norms.restore(state.at("norm_watch"));
   run.best = best_from(state.at("best_eval"));
-  run.evaluated = last_eval_from(state.at("last_eval"));
+  run.last_eval = last_eval_from(state.at("last_eval"));
   state.at("sampler");  // also determined by the recipe and the step
   state.at("skipped_samples").get_to(run.skipped_samples);
   state.at("tokens").get_to(run.tokens);
@@ -189,9 +188,9 @@ Restart find_restart(RunInputs& inputs, dist::Ranks& ranks) {
 Run make_run(RunInputs inputs) {
   RunModel model = build_model(inputs);
   Optimizer optimizer = make_optimizer(inputs.recipe, model.trainables);
-  if (inputs.recipe.optim.init_moments && inputs.model.init_checkpoint)
-    take_moments(*inputs.model.init_checkpoint, optimizer);
-  inputs.model.init_checkpoint.reset();
+  if (inputs.recipe.optim.init_moments && inputs.files.init_checkpoint)
+    take_moments(*inputs.files.init_checkpoint, optimizer);
+  inputs.files.init_checkpoint.reset();
   const recipe::Recipe::Precision::LossScale& scale = inputs.recipe.precision.loss_scale;
   const LossScale initial{.enabled = inputs.precision.compute == at::kHalf,
                           .scale = scale.init,
@@ -200,40 +199,33 @@ Run make_run(RunInputs inputs) {
                           .growth_interval = scale.growth_interval};
   const Schedule schedule = Schedule::make(inputs.recipe.optim, inputs.total_steps);
   Probe probe = find_probe(inputs, model.trainables);
-  Run run{.inputs = std::move(inputs),
-          .model = std::move(model),
-          .optimizer = std::move(optimizer),
-          .scaler = LossScaler(initial),
-          .schedule = schedule,
-          .state = {},
-          .id = checkpoint::new_run_id(),
-          .watch = AdapterWatch(),
-          .probe = std::move(probe),
-          .skipped_samples = {}};
-  run.state.compute = run.inputs.precision.compute;
-  run.state.recompute = recompute_every(run.inputs.recipe.train.activation_checkpointing);
+  Run run{std::move(inputs), std::move(model), std::move(optimizer), LossScaler(initial), schedule};
+  run.id = checkpoint::new_run_id();
+  run.probe = std::move(probe);
+  run.state.compute = run.precision.compute;
+  run.state.recompute = recompute_every(run.recipe.train.activation_checkpointing);
   return run;
 }
 
 family::Batch probe_batch(const Run& run) {
   const auto found = std::ranges::find_if(
       run.probe.samples, [](const data::Sample& sample) { return sample.supervised() > 0; });
-  return data::collate({*found}, run.inputs.data.encode, run.inputs.device);
+  return data::collate({*found}, run.data.encode, run.device);
 }
 
 std::string describe_model_start(Run& run, const TrainabilityReport& proof) {
-  const recipe::Recipe& recipe = run.inputs.recipe;
+  const recipe::Recipe& recipe = run.recipe;
   const FirstLoss first = measure_first_loss(run.model.model, run.probe, proof.probe_loss);
   require_bounded_gradients(proof);
   require_first_loss(first, recipe.log.expect_first_loss);
   if (recipe.model.init != recipe::ModelInit::kRandom && proof.probe_finite) {
     const std::vector<std::string> tried =
-        first.above_guessing() ? try_suspects(run.model.model, run.probe, run.inputs, first)
+        first.above_guessing() ? try_suspects(run.model.model, run.probe, run, first)
                                : std::vector<std::string>();
     for (const std::string& line : judge_first_loss(first, tried)) warning(line);
   }
-  if (const std::string line = judge_reach(run.model.model, recipe, run.inputs.total_steps,
-                                           run.inputs.precision.compute);
+  if (const std::string line =
+          judge_reach(run.model.model, recipe, run.total_steps, run.precision.compute);
       !line.empty()) {
     warning(line);
   }
@@ -241,7 +233,7 @@ std::string describe_model_start(Run& run, const TrainabilityReport& proof) {
 }
 
 io::Json run_identity(RunInputs& inputs, const std::string& base_digest) {
-  io::Json identity = {{"base", hf::base_fingerprint(inputs.model.dir)},
+  io::Json identity = {{"base", hf::base_fingerprint(inputs.files.dir)},
                        {kBaseDigest, base_digest},
                        {"data", data_hash(inputs.data)},
                        {kWorldSize, 1}};
@@ -271,10 +263,10 @@ checkpoint::Checkpoint snapshot(Run& run, uint64_t metrics_bytes) {
     for (const auto& [name, tensor] : moment_tensors(slot)) checkpoint.moments[name] = tensor;
   }
   checkpoint.state = saved_state(run, metrics_bytes);
-  checkpoint.identity = run_identity(run.inputs, run.model.base_digest);
-  checkpoint.identity[kWorldSize] = run.inputs.ranks;
-  checkpoint.environment = run_environment(run.inputs);
-  checkpoint.recipe = recipe::dump_recipe(run.inputs.recipe);
+  checkpoint.identity = run_identity(run, run.model.base_digest);
+  checkpoint.identity[kWorldSize] = run.ranks;
+  checkpoint.environment = run_environment(run);
+  checkpoint.recipe = recipe::dump_recipe(run.recipe);
   return checkpoint;
 }
 
@@ -292,8 +284,7 @@ uint64_t restore(Run& run, const checkpoint::Checkpoint& checkpoint, bool exact,
         digest != run.model.base_digest) {
       refuse(ErrorKind::kCheckpoint,
              "the base is not the one of the saved run: bytes of its weights differ",
-             "checkpoint of step " + std::to_string(checkpoint.step) + ", " +
-                 run.inputs.recipe.model.path,
+             "checkpoint of step " + std::to_string(checkpoint.step) + ", " + run.recipe.model.path,
              run.model.base_digest.substr(0, 16), digest.substr(0, 16),
              "put the weight files back that the run began with (compare their sha256 with where "
              "they came from), or train in another output_dir");

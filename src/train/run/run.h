@@ -20,25 +20,38 @@
 
 namespace lft::train {
 
-struct Run {
-  RunInputs inputs;
+/// What a run consists of: the recipe's settings, the opened inputs and the state of training. Each
+/// base is what a function needs that runs earlier.
+struct Run : RunInputs {
   RunModel model;
   Optimizer optimizer;
   LossScaler scaler;
   Schedule schedule;
-  StepState state;
-  std::string id;                            // of the run, in all processes
-  AdapterWatch watch;                        // until every A has had a gradient
-  NormWatch norms = {};                      // their trends
-  Probe probe;                               // the proof's input
-  std::vector<std::string> skipped_samples;  // skipped bad samples, with the reason
+  StepState state = {};
+  std::string id = {};                            // of the run, in all processes
+  AdapterWatch watch = {};                        // until every A has had a gradient
+  NormWatch norms = {};                           // their trends
+  Probe probe = {};                               // the proof's input
+  std::vector<std::string> skipped_samples = {};  // skipped bad samples, with the reason
   int64_t tokens = 0;
   double last_loss = NAN;
   BestEval best = {};
-  LastEval evaluated = {};
+  LastEval last_eval = {};
   std::optional<MicroBatchShape> worst = {};  // of the whole run, after the rehearsal
   std::string hash = first_run_hash();        // rolling, over the steps so far
-  std::shared_ptr<const objective::Objective> objective = make_objective(inputs.recipe);
+  std::shared_ptr<const objective::Objective> objective = make_objective(recipe);
+
+  RunInputs& inputs() { return *this; }
+};                                         // their trends
+Probe probe;                               // the proof's input
+std::vector<std::string> skipped_samples;  // skipped bad samples, with the reason
+int64_t tokens = 0;
+double last_loss = NAN;
+BestEval best = {};
+LastEval evaluated = {};
+std::optional<MicroBatchShape> worst = {};  // of the whole run, after the rehearsal
+std::string hash = first_run_hash();        // rolling, over the steps so far
+std::shared_ptr<const objective::Objective> objective = make_objective(inputs.recipe);
 };
 
 /// Where a resumed run continues.

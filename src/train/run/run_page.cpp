@@ -23,8 +23,8 @@ double steady_seconds() {
 }
 
 std::string sizes_text(const Run& run) {
-  std::string text = with_commas(run.inputs.data.train->size()) + " to train on";
-  if (run.inputs.data.eval) text += ", " + with_commas(run.inputs.data.eval->size()) + " held out";
+  std::string text = with_commas(run.data.train->size()) + " to train on";
+  if (run.data.eval) text += ", " + with_commas(run.data.eval->size()) + " held out";
   return text;
 }
 
@@ -45,7 +45,7 @@ std::string rank_text(const recipe::Recipe& recipe) {
 }
 
 report::ReportFacts top_facts(const Run& run) {
-  const recipe::Recipe& recipe = run.inputs.recipe;
+  const recipe::Recipe& recipe = run.recipe;
   const int64_t samples = recipe.train.batch_size * recipe.train.grad_accum;
   const bool packed = recipe.train.max_tokens_per_step > 0;
   return {{"model", recipe.model.path},
@@ -53,20 +53,20 @@ report::ReportFacts top_facts(const Run& run) {
           {learns_from_pairs(recipe) ? "pairs" : "rows", sizes_text(run)},
           {"learning rate", rate_text(recipe)},
           {recipe.lora.targets.empty() ? "trained" : "rank", rank_text(recipe)},
-          {"steps", with_commas(run.state.step) + " of " + with_commas(run.inputs.total_steps) +
+          {"steps", with_commas(run.state.step) + " of " + with_commas(run.total_steps) +
                         (packed ? "" : ", " + recipe::samples_text(recipe, samples) + " each")}};
 }
 
 report::ReportFacts details_of(const Run& run, const PageFacts& facts) {
-  const recipe::Recipe& recipe = run.inputs.recipe;
+  const recipe::Recipe& recipe = run.recipe;
   report::ReportFacts details = {
       {"run", run.id},
       {"trainable parameters", trained_share(run.model.trainable_parameters, run.model.parameters)},
       {"precision",
        compute_name(run.state.compute) + (run.state.recovered ? " (after a recovery)" : "")},
-      {"device", run.inputs.device.str()},
+      {"device", run.device.str()},
       {"tokens", with_commas(run.tokens)}};
-  if (const std::string line = judge_global_batch(run.inputs); !line.empty())
+  if (const std::string line = judge_global_batch(run); !line.empty())
     details.emplace_back(learns_from_pairs(recipe) ? "pairs a step" : "samples a step",
                          std::to_string(recipe.train.batch_size * recipe.train.grad_accum) +
                              " (train.global_batch: " + std::to_string(recipe.train.global_batch) +
@@ -96,16 +96,15 @@ RunPage::RunPage(Run& run, bool writes, std::function<double()> clock)
     : run_(run), writes_(writes), clock_(clock ? std::move(clock) : steady_seconds) {}
 
 report::ReportInput RunPage::input(const PageFacts& facts, report::RunState state) {
-  const recipe::Recipe& recipe = run_.inputs.recipe;
+  const recipe::Recipe& recipe = run_.recipe;
   report::ReportInput input{
       .title = recipe.output_dir,
       .metrics_path = recipe.output_dir + "/metrics.jsonl",
       .recipe_text = recipe::dump_recipe(recipe),
-      .environment_json =
-          environment_json(run_.inputs.device, recipe.train.deterministic).dump(2) + "\n",
+      .environment_json = environment_json(run_.device, recipe.train.deterministic).dump(2) + "\n",
       .facts = top_facts(run_),
       .end = report::RunEnd{.state = state,
-                            .total_steps = run_.inputs.total_steps,
+                            .total_steps = run_.total_steps,
                             .kept_step = run_.best.step,
                             .figure = best_by(recipe)},
       .details = details_of(run_, facts)};
@@ -116,7 +115,7 @@ report::ReportInput RunPage::input(const PageFacts& facts, report::RunState stat
 }
 
 void RunPage::write(const report::ReportInput& input) const {
-  report::write_report(run_.inputs.recipe.output_dir + "/report.html", input);
+  report::write_report(run_.recipe.output_dir + "/report.html", input);
 }
 
 bool RunPage::due() const {

@@ -24,15 +24,13 @@ std::vector<int64_t> spread(int64_t size, int64_t count) {
 }
 
 const data::Dataset& rows_of(const Run& run) {
-  return run.inputs.data.eval ? *run.inputs.data.eval : *run.inputs.data.train;
+  return run.data.eval ? *run.data.eval : *run.data.train;
 }
 
-std::string before_path(const Run& run) {
-  return run.inputs.recipe.output_dir + "/answers_before.json";
-}
+std::string before_path(const Run& run) { return run.recipe.output_dir + "/answers_before.json"; }
 
 /// How many rows the report shows with their answers.
-int64_t most_shown(const Run& run) { return run.inputs.recipe.log.answers; }
+int64_t most_shown(const Run& run) { return run.recipe.log.answers; }
 
 /// How many rows are answered at the end: under preferences answers are shown, but not counted as
 /// right.
@@ -43,14 +41,14 @@ int64_t most_asked(const Run& run) {
 /// The rows that are answered at the end, spread over all; of KTO those with a desirable answer.
 std::vector<int64_t> asked_places(const Run& run) {
   std::vector<int64_t> places = spread(rows_of(run).size(), most_asked(run));
-  if (learns_from_labels(run.inputs.recipe))
+  if (learns_from_labels(run.recipe))
     std::erase_if(places, [&](int64_t row) { return rows_of(run).row(row).desirable != true; });
   return places;
 }
 
 /// Whether the run shows answers: those of random weights have no meaning.
 bool answers_rows(const Run& run) {
-  return most_shown(run) > 0 && run.inputs.recipe.model.init != recipe::ModelInit::kRandom;
+  return most_shown(run) > 0 && run.recipe.model.init != recipe::ModelInit::kRandom;
 }
 
 /// `batch_size`: rows that are answered together. `phase`: shown meanwhile.
@@ -59,13 +57,12 @@ infer::EvalResult ask(Run& run, const data::Dataset& rows, int64_t batch_size,
   if (!answers_rows(run) || rows.size() == 0) return {};
   const infer::EvalOptions options{.batch_size = batch_size,
                                    .workers = 1,
-                                   .max_tokens = run.inputs.recipe.train.max_tokens_per_step,
+                                   .max_tokens = run.recipe.train.max_tokens_per_step,
                                    .decode = {.max_new_tokens = kAnswerTokens, .on_token = {}},
                                    .loss = false,
                                    .compute = run.state.compute,
                                    .phase = phase};
-  return infer::evaluate(run.model.model, rows, *run.inputs.data.tokenizer, run.inputs.data.encode,
-                         options);
+  return infer::evaluate(run.model.model, rows, *run.data.tokenizer, run.data.encode, options);
 }
 
 int64_t figure_place(const objective::Objective& objective, const std::string& name) {
@@ -89,7 +86,7 @@ report::PairFigures pair_figures(const Run& run, const infer::EvalRecord& record
 std::vector<report::PairFigures> score_shown(Run& run, const data::Dataset& rows, bool trained,
                                              const std::string& phase) {
   std::vector<report::PairFigures> figures;
-  if (!learns_from_pairs(run.inputs.recipe) || !answers_rows(run)) return figures;
+  if (!learns_from_pairs(run.recipe) || !answers_rows(run)) return figures;
   const infer::EvalOptions options{.batch_size = 1,
                                    .workers = 1,
                                    .compute = run.state.compute,
@@ -97,8 +94,7 @@ std::vector<report::PairFigures> score_shown(Run& run, const data::Dataset& rows
                                    .phase = phase};
   figures.resize(static_cast<size_t>(rows.size()));
   for (const infer::EvalRecord& record :
-       infer::evaluate(run.model.model, rows, *run.inputs.data.tokenizer, run.inputs.data.encode,
-                       options)
+       infer::evaluate(run.model.model, rows, *run.data.tokenizer, run.data.encode, options)
            .records)
     figures[static_cast<size_t>(record.index)] = pair_figures(run, record, trained);
   return figures;
@@ -123,7 +119,7 @@ std::string rejected_text(const Run& run, const data::Dataset& rows, int64_t ind
   std::vector<int64_t> ids;
   for (size_t i = 0; i < side.labels.size(); ++i)
     if (side.labels[i] != -100) ids.push_back(side.input_ids[i]);
-  return std::string(trimmed(run.inputs.data.tokenizer->decode(ids)));
+  return std::string(trimmed(run.data.tokenizer->decode(ids)));
 }
 
 /// The text in the report.
@@ -189,7 +185,7 @@ io::Json shown_answers(Run& run, const std::vector<infer::EvalRecord>& records,
   const data::Dataset& rows = rows_of(run);
   const std::vector<int64_t> places = shown_places(run);
   io::Json answers = io::Json::array();
-  const bool pairs = learns_from_pairs(run.inputs.recipe);
+  const bool pairs = learns_from_pairs(run.recipe);
   const auto add = [&](const infer::EvalRecord& record, int64_t row) {
     if (!record.answered && !record.bad) return;
     answers.push_back({{"id", record.id}, {"answer", answer_text(record)}});
@@ -232,7 +228,7 @@ void record_answers_before(Run& run) {
 }
 
 std::string rows_name(const Run& run) {
-  return run.inputs.data.eval ? "held-out rows" : "rows that it trained on (no data.eval)";
+  return run.data.eval ? "held-out rows" : "rows that it trained on (no data.eval)";
 }
 
 std::vector<report::ReportAnswer> rows_before(const Run& run) {

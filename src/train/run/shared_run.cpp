@@ -180,7 +180,7 @@ void check_shares(RunInputs& inputs) {
                         ", or lower train.max_tokens_per_step, or start fewer processes"
                   : advice_for_ranks(inputs.recipe, inputs.ranks));
   }
-  if (const double bytes = 4.0 * static_cast<double>(inputs.model.trainable_parameters);
+  if (const double bytes = 4.0 * static_cast<double>(inputs.files.trainable_parameters);
       !adds_by_tree(bytes, inputs.device)) {
     inputs.notices.push_back("gradients of " + format_bytes(bytes) +
                              " are added as they come: the same up to rounding for every number of "
@@ -292,7 +292,7 @@ void share_trainables(dist::Ranks& ranks, Run& run) {
 
 infer::EvalResult evaluate_shared(dist::Ranks& ranks, Run& run, const data::Dataset& rows,
                                   const infer::EvalOptions& options) {
-  const RunData& data = run.inputs.data;
+  const RunData& data = run.data;
   if (ranks.alone())
     return infer::evaluate(run.model.model, rows, *data.tokenizer, data.encode, options);
   const std::vector<int64_t> own = dealt(rows.size(), infer::rows_together(options), ranks);
@@ -315,9 +315,9 @@ infer::EvalResult evaluate_shared(dist::Ranks& ranks, Run& run, const data::Data
 }
 
 data::StepSamples read_step(const Run& run, int64_t step) {
-  data::LoaderOptions options = loader_options(run.inputs, run.inputs.data.lengths);
-  options.layout = std::make_shared<data::BatchLayout>(batch_layout(run.inputs));
-  return data::Loader(*run.inputs.data.train, std::move(options), step - 1).next();
+  data::LoaderOptions options = loader_options(run, run.data.lengths);
+  options.layout = std::make_shared<data::BatchLayout>(batch_layout(run));
+  return data::Loader(*run.data.train, std::move(options), step - 1).next();
 }
 
 }  // namespace lft::train

@@ -1,7 +1,5 @@
 #include "src/train/run/trainer.h"
 
-#include <algorithm>
-#include <chrono>
 #include <optional>
 
 #include "kernels/common/error.h"
@@ -9,13 +7,8 @@
 #include "src/base/log.h"
 #include "src/base/phase.h"
 #include "src/base/signals.h"
-#include "src/base/text.h"
 #include "src/checkpoint/run_lock.h"
-#include "src/data/held_out.h"
 #include "src/io/files.h"
-#include "src/recipe/train_command.h"
-#include "src/recipe/value_text.h"
-#include "src/runs/halving.h"
 #include "src/train/inputs/output_dir.h"
 #include "src/train/inputs/preflight.h"
 #include "src/train/inputs/reference.h"
@@ -23,607 +16,20 @@
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
 #include "src/train/machine/peak_memory.h"
-#include "src/train/memory/memory_plan.h"
 #include "src/train/memory/out_of_memory.h"
-#include "src/train/proof/final_check.h"
 #include "src/train/proof/first_loss.h"
-#include "src/train/record/run_files.h"
-#include "src/train/record/saved_steps.h"
-#include "src/train/run/closing.h"
 #include "src/train/run/estimate.h"
-#include "src/train/run/evaluations.h"
 #include "src/train/run/loss_moved.h"
-#include "src/train/run/non_finite.h"
-#include "src/train/run/outputs.h"
 #include "src/train/run/pairs_first_loss.h"
-#include "src/train/run/pairs_learnt.h"
 #include "src/train/run/rehearsal.h"
 #include "src/train/run/run.h"
-#include "src/train/run/run_page.h"
-#include "src/train/run/sample_answers.h"
+#include "src/train/run/run_steps.h"
 #include "src/train/run/shared_run.h"
 #include "src/train/run/step_options.h"
-#include "src/train/step/recovery.h"
-#include "src/train/step/samples_ahead.h"
 #include "src/train/weights/odd_weights.h"
 
 namespace lft::train {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-/// The step after which a partial run ends; 0: it runs to its end.
-int64_t last_step_of_part(const RunInputs& inputs, const TrainOptions& options) {
-  if (!options.first_third) return options.stop_after_step;
-  const int64_t last = runs::halving_step(inputs.total_steps, inputs.recipe.train.eval_every_steps);
-  return last < inputs.total_steps ? last : 0;
-}
-
-Phase saving(int64_t step) {
-  return Phase("saving the checkpoint of step " + std::to_string(step), 0,
-               "after the checkpoint is saved");
-}
-
-/// Steps, saves and records until the run is done or stopped.
-class Trainer {
- public:
-  Trainer(Run& run, RunMemory& memory, const PeakMemory& peak, const TrainOptions& options,
-          uint64_t metrics_bytes)
-      : run_(run),
-        ranks_(*options.ranks),
-        memory_(memory),
-        peak_(peak),
-        recipe_(run.inputs.recipe),
-        options_(run_step_options(run)),
-        graphs_(make_graph_passes(run)),
-        stop_after_step_(last_step_of_part(run.inputs, options)),
-        part_done_(options.part_done),
-        folder_goes_(options.folder_goes),
-        files_(recipe_,
-               {.total_steps = run.inputs.total_steps,
-                .first_step = run.state.step,
-                .steps_per_epoch = run.inputs.steps_per_epoch,
-                .plain_every = recipe_.log.every_steps},
-               metrics_bytes, options.ranks->first()),
-        saved_(recipe_, /*behind=*/!run.inputs.device.is_cpu()),
-        evaluations_(run, ranks_, memory, files_, saved_),
-        page_(run, /*writes=*/options.ranks->first() && options.stop_after_step == 0),
-        seen_(run.inputs) {
-    options_.gradients_ready = options.gradients_ready;
-    options_.passes = graphs_.get();
-    options_.ranks = &ranks_;
-    if (!ranks_.first()) return;
-    io::write_file_atomic(path("recipe.resolved.yaml"), recipe::dump_recipe(recipe_));
-    io::write_file_atomic(
-        path("environment.json"),
-        environment_json(run.inputs.device, recipe_.train.deterministic).dump(2) + "\n");
-    if (recipe_.data.eval_share > 0 &&
-        !(run.state.step > 0 && io::path_exists(path("held_out.jsonl"))))
-      io::write_file_atomic(path("held_out.jsonl"), data::row_list(*run.inputs.data.eval));
-  }
-
-  int run(bool resumed) {
-    const io::Json plan = {{"total_steps", run_.inputs.total_steps},
-                           {"folder", io::absolute_path(".")}};
-    if (resumed) {
-      saved_step_ = run_.state.step;
-      io::Json fields = plan;
-      fields["precision"] = compute_name(run_.state.compute);
-      files_.event("resume", run_.state.step, fields);
-    } else {
-      files_.event("start", 0, plan);
-    }
-    if (run_.state.step == 0 && ranks_.first()) record_answers_before(run_);
-    if (!resumed && recipe_.checkpoint.at_step_zero) save();
-    page_.refresh(facts());
-    try {
-      return run_to_end();
-    } catch (const Error& error) {
-      const Error agreed = ranks_.failed(error);
-      if (dist::group_is_broken()) {
-        save_committed();
-        files_.event("stopped", run_.state.step, {{"reason", agreed.what()}});
-      }
-      if (!ranks_.first() || dist::group_is_broken()) {
-        leave_page(agreed.what());
-        throw agreed;
-      }
-      end_with(agreed);
-    } catch (const std::exception& error) {
-      leave_page(error.what());
-      throw;
-    }
-  }
-
- private:
-  int run_to_end() {
-    commit();
-    if (run_.evaluated.due && evaluate()) saved_step_ = -1;  // without that evaluation
-    loop();
-    files_.steps_done();
-    drop_passes();  // the following work needs their memory
-    save_step();
-    if (signal_ == 0) signal_ = agreed_signal(ranks_);
-    if (signal() != 0) return stop(signal());
-    const double peak = peak_.growth();
-    if (stop_after_step_ == 0) return finish(peak);
-    record_memory(peak);
-    save_outputs(run_);
-    return 0;
-  }
-
-  [[noreturn]] void end_with(const Error& error) {
-    if (error.kind() == ErrorKind::kNumeric) save_before_non_finite();
-    if (error.kind() == ErrorKind::kInput && run_.state.step > 0) stop_for_data(error);
-    leave_page(error.what());
-    throw Error(error);
-  }
-
-  /// Remembers the state of the run after a finished step or evaluation.
-  void commit() {
-    committed_ = {.metrics_bytes = files_.size(),
-                  .skips = run_.skipped_samples.size(),
-                  .hash = run_.hash,
-                  .scale = run_.scaler.state()};
-  }
-
-  /// Saves the last finished step without an exchange, in its state before the next one began: a
-  /// run that resumes from it writes the later records again.
-  void save_committed() {
-    if (!ranks_.first()) return;
-    drop_passes();
-    if (saved_step_ != run_.state.step) {
-      saved_step_ = run_.state.step;
-      files_.sync();
-      run_.skipped_samples.resize(committed_.skips);
-      run_.hash = committed_.hash;
-      run_.scaler = LossScaler(committed_.scale);
-      saved_.save(snapshot(run_, committed_.metrics_bytes));
-    }
-    saved_.finish(run_.best.step);
-  }
-
-  /// Saves before the run ends with a non-finite value; a failure to save must not hide that error.
-  void save_before_non_finite() {
-    if (run_.state.step == 0) return;
-    try {
-      save_committed();
-    } catch (const Error& error) {
-      warning("step " + std::to_string(run_.state.step) + " could not be saved: " + error.what());
-    }
-  }
-
-  /// The signal that ends the run: this process's own, or that agreed on by several processes.
-  int signal() const { return ranks_.alone() ? requested_signal() : signal_; }
-
-  /// Reports this process's phase to the other processes.
-  void at(const std::string& phase) { ranks_.at(phase); }
-
-  /// Records the steps' peak memory with the prediction: for the run's largest micro-batch if it
-  /// was searched for, else for the largest of these steps. No row is measured again.
-  void record_memory(double peak) {
-    const double predicted =
-        plan_memory(run_.inputs, run_.worst ? *run_.worst : largest_seen()).peak;
-    files_.event("memory", run_.state.step, {{"peak_bytes", peak}, {"predicted_bytes", predicted}});
-    files_.note("peak memory: " + format_bytes(peak) + " (predicted: " + format_bytes(predicted) +
-                ")");
-  }
-
-  void loop() {
-    const std::unique_ptr<data::Loader> loader = start_loader(run_.inputs, run_.state.step);
-    SamplesAhead ahead(*loader);
-    files_.steps_begin();
-    clock_.lap();
-    const int64_t last = stop_after_step_ > 0 ? std::min(stop_after_step_, run_.inputs.total_steps)
-                                              : run_.inputs.total_steps;
-    options_.while_device_works = [&] {
-      if (run_.state.step + 1 == last && !part_done_) return;
-      const int64_t before = memory_.watch.live();
-      ahead.fetch();
-      ahead_bytes_ = memory_.watch.live() - before;
-    };
-    while (run_.state.step < last && signal() == 0 && !run_.best.waited(recipe_.train.patience)) {
-      commit();
-      at("step " + std::to_string(run_.state.step + 1) + ", reading its samples");
-      data::StepSamples samples = ahead.next();
-      const GlobalBatch whole =
-          gather_global_batch(ranks_, samples, requested_signal(), run_.objective->uses_kl());
-      signal_ = whole.signal;
-      if (signal_ != 0) break;
-      note_skipped(whole);
-      take_step(std::move(samples), whole);
-      commit();
-      const int64_t step = run_.state.step, every = recipe_.train.eval_every_steps;
-      const bool ends = step == run_.inputs.total_steps;  // finish() evaluates then
-      run_.evaluated.scheduled = every > 0 && step % every == 0;
-      run_.evaluated.due = has_held_out() && (ends || run_.evaluated.scheduled);
-      if (run_.evaluated.due && !ends) evaluate();
-      if (step % recipe_.checkpoint.every_steps == 0) save();
-      refresh_page();
-    }
-    options_.while_device_works = {};
-    if (part_done_ && signal() == 0) part_done_(run_.state.step, ahead.next());
-  }
-
-  void take_step(data::StepSamples samples, const GlobalBatch& whole) {
-    const StepState before = run_.state;
-    ahead_bytes_ = 0;
-    memory_.begin("step " + std::to_string(before.step + 1), sample_ids(samples));
-    note_size(samples);
-    const StepOutcome outcome = step_within_memory(samples, whole);
-    samples.made.reset();  // a step that ran in parts did not use it
-    for (const std::string& note :
-         graphs_ ? graphs_->graphs().take_notes() : std::vector<std::string>())
-      files_.note(note);
-    const std::string leak = memory_.step_done(/*look_for_leaks=*/true, ahead_bytes_);
-    if (!leak.empty()) {
-      files_.event("memory_grows", before.step + 1, {{"what", leak}});
-      files_.note("warning: " + leak);
-    }
-    const StepTimes times = clock_.lap();
-    const StepHashes hashes = fold_step(run_.hash, whole.ids, outcome.loss);
-    run_.hash = hashes.run;
-    switch (outcome.result) {
-      case StepResult::kTaken:
-        record(whole, outcome, hashes, times);
-        if (ranks_.alone()) last_good_ = std::move(samples);
-        last_good_step_ = run_.state.step;
-        return;
-      case StepResult::kEmpty:
-      case StepResult::kOverflow:
-        files_.event("step_skipped", run_.state.step,
-                     {{"reason", outcome.reason},
-                      {"tokens", outcome.tokens},
-                      {"loss_scale", outcome.loss_scale},
-                      {"ids_hash", hashes.ids},
-                      {"run_hash", hashes.run}});
-        files_.note("step " + std::to_string(run_.state.step) + " skipped: " + outcome.reason);
-        return;
-      case StepResult::kNonFinite:
-        drop_passes();  // FP32 passes do not use it
-        answer({.samples = samples,
-                .outcome = outcome,
-                .before = before,
-                .hashes = hashes,
-                .last_good = last_good_,
-                .last_good_step = last_good_step_});
-        clock_.lap();  // the replay of an incident is not part of the next step
-    }
-  }
-
-  /// With several processes rank 0 reads and examines the samples of all; the others recover, or
-  /// receive the error that ends the run.
-  void answer(const NonFiniteStep& step) {
-    const bool recovers = can_recover(step.before, recipe_.precision.recovery);
-    if (!recovers) save_before_non_finite();
-    if (ranks_.alone()) return handle_non_finite_step(run_, files_, options_, step);
-    at("step " + std::to_string(step.before.step + 1) + ", what was not finite");
-    if (ranks_.first()) {
-      const data::StepSamples samples = read_step(run_, step.before.step + 1);
-      if (last_good_step_ > 0) last_good_ = read_step(run_, last_good_step_);
-      handle_non_finite_step(run_, files_, options_,
-                             {.samples = samples,
-                              .outcome = step.outcome,
-                              .before = step.before,
-                              .hashes = step.hashes,
-                              .last_good = last_good_,
-                              .last_good_step = last_good_step_});
-      last_good_.reset();
-    } else if (recovers) {
-      recover(run_.state, run_.optimizer, run_.scaler, recipe_.precision.lr_backoff);
-    } else {
-      ranks_.exchange("");  // throws rank 0's error
-    }
-  }
-
-  void note_size(const data::StepSamples& samples) {
-    if (run_.worst) return;
-    for (size_t m = 0; m < samples.micro.size(); ++m) {
-      MicroBatchShape batch{.samples = {},
-                            .indices = samples.indices[m],
-                            .step = run_.state.step + 1,
-                            .packed = samples.layout->packs()};
-      for (const data::Sample& sample : samples.micro[m])
-        batch.samples.push_back(data::sample_length(sample));
-      seen_.consider(std::move(batch));
-    }
-  }
-
-  /// Adds the memory for reading its images in every worker at the same time.
-  MicroBatchShape largest_seen() const {
-    MicroBatchShape batch = seen_.largest();
-    for (const int64_t index : batch.indices) {
-      try {
-        const auto bytes = static_cast<double>(run_.inputs.data.train->length(index).reading);
-        batch.reading = std::max(batch.reading, static_cast<double>(recipe_.data.workers) * bytes);
-      } catch (const Error&) {  // its image has been deleted
-      }
-    }
-    return batch;
-  }
-
-  /// The first step and every Nth one record the norms of the layers' outputs.
-  StepOutcome measured_step(const data::StepSamples& samples, const GlobalBatch& whole) {
-    activations_.clear();
-    std::optional<ObserveCalls> observe;
-    if (looks_at_activations(run_.state.step + 1)) observe.emplace(activations_);
-    if (graphs_) graphs_->graphs().use_graphs(!observe.has_value());
-    return train_step({run_.model.model, run_.optimizer, run_.scaler, run_.schedule}, options_,
-                      samples, whole, run_.state);
-  }
-
-  /// Retries a step that ran out of memory with less: without CUDA graphs, whose memory has no
-  /// other use, and after a recovery, whose FP32 activations are larger, according to
-  /// reduce_memory_use(). Nothing was updated.
-  StepOutcome step_within_memory(const data::StepSamples& samples, const GlobalBatch& whole) {
-    while (true) {
-      try {
-        return measured_step(samples, whole);
-      } catch (const std::exception& error) {
-        run_.optimizer.drop_gradients();
-        if (!is_out_of_memory(error)) throw;
-        if (graphs_) {
-          drop_passes();
-          files_.note("continuing without CUDA graphs: memory ran out with them in step " +
-                      std::to_string(run_.state.step + 1));
-          continue;
-        }
-        if (!run_.state.recovered || !reduce_memory_use(run_.state, whole.most_rows())) throw;
-      }
-      files_.event("memory_spared", run_.state.step + 1,
-                   {{"recompute", run_.state.recompute}, {"split", run_.state.split}});
-      files_.note("step " + std::to_string(run_.state.step + 1) +
-                  " ran out of memory in fp32: every block is recomputed from here on" +
-                  (run_.state.split > 1
-                       ? ", micro-batches run in " + std::to_string(run_.state.split) + " parts"
-                       : ""));
-    }
-  }
-
-  void record(const GlobalBatch& whole, const StepOutcome& outcome, const StepHashes& hashes,
-              const StepTimes& times) {
-    run_.last_loss = outcome.loss;
-    run_.tokens += outcome.tokens;
-    files_.step(outcome, run_.state, hashes, rates_of(run_.optimizer, outcome.lr_factor), times,
-                peak_.growth());
-    const int64_t every = recipe_.log.layer_grad_norms_every;
-    if (every > 0 && run_.state.step % every == 0)
-      files_.layer_norms(outcome, run_.optimizer, run_.state.step);
-    watch_norms(whole, outcome);
-    if (run_.state.step == 1) {
-      if (const auto info = judge_pairs_start(run_, outcome.loss))
-        files_.warn("first_loss_differs", *info, run_.state.step);
-    }
-    run_.watch.step(run_.optimizer, outcome.stats.norms, outcome.lr_factor, run_.state.compute);
-  }
-
-  void watch_norms(const GlobalBatch& whole, const StepOutcome& outcome) {
-    const int64_t step = run_.state.step;
-    const StepNorms norms{
-        .step = step,
-        .loss = outcome.loss,
-        .norm = outcome.stats.norm,
-        .modules = module_grad_norms(run_.optimizer, outcome.stats.norms, whole.has_image)};
-    files_.warn(run_.norms.step(norms), step);
-    share_activations(step);
-    const std::vector<LayerValue> rms = activations_.rms();
-    if (rms.empty()) return;
-    files_.activations(rms, step);
-    files_.warn(run_.norms.activations(rms), step);
-  }
-
-  /// Collects the norms of all processes' micro-batches in a step that records them.
-  void share_activations(int64_t step) {
-    if (ranks_.alone() || !looks_at_activations(step)) return;
-    const std::vector<std::string> seen = ranks_.exchange(activations_.seen().dump());
-    activations_.clear();
-    for (const std::string& each : seen) activations_.add(io::Json::parse(each));
-  }
-
-  void note_skipped(const GlobalBatch& whole) {
-    for (const std::string& skipped : whole.skipped) {
-      files_.note("skipped a bad sample: " + skipped);
-      files_.event("sample_skipped", run_.state.step + 1, {{"sample", skipped}});
-      run_.skipped_samples.push_back(skipped);
-    }
-    if (!whole.skipped.empty()) check_bad_count(run_.inputs.data.encode, run_.skipped_samples);
-  }
-
-  void save() {
-    const StepClock::Span span(clock_, &StepTimes::checkpoint_s);
-    saved_step_ = run_.state.step;
-    if (!ranks_.first()) return;
-    at("step " + std::to_string(run_.state.step) + ", saving it");
-    const Phase phase = saving(run_.state.step);
-    const std::string dir = path("checkpoints");
-    files_.event("checkpoint", run_.state.step,
-                 {{"path", dir + "/step-" + std::to_string(run_.state.step)}});
-    saved_.save(snapshot(run_, files_.sync()));
-  }
-
-  /// Makes sure that the current step is on disk.
-  void save_step() {
-    if (saved_step_ != run_.state.step) save();
-    if (!ranks_.first()) return;
-    const Phase phase = saving(run_.state.step);
-    saved_.finish(run_.best.step);
-  }
-
-  /// False if a signal stopped it; every process then has that signal.
-  bool evaluate() {
-    const StepClock::Span span(clock_, &StepTimes::eval_s);
-    at("the evaluation after step " + std::to_string(run_.state.step));
-    if (has_held_out() && graphs_) graphs_->graphs().start_over();
-    const bool done = evaluations_.evaluate();
-    if (!done) signal_ = agreed_signal(ranks_);
-    return done;
-  }
-
-  /// The evaluation after the last step, whose checkpoint is already saved, so that a crash does
-  /// not lose the step; the checkpoint is then updated with the evaluation.
-  bool evaluate_last() {
-    run_.evaluated.due = has_held_out();
-    if (!evaluate()) return false;
-    if (!ranks_.first() || !has_held_out()) return true;
-    const Phase phase = saving(run_.state.step);
-    saved_.save(snapshot(run_, files_.sync()));
-    saved_.finish(run_.best.step);
-    return true;
-  }
-
-  int stop(int signal) {
-    if (!ranks_.first()) return stop_exit_code(signal);
-    save_outputs(run_);
-    write_page(report::RunState::kStopped, /*answer=*/false);
-    notice("stopped by a signal after step " + std::to_string(run_.state.step) +
-           "; a checkpoint is saved, --resume continues from it" +
-           (run_.evaluated.due ? " and first does the evaluation of this step, which is missing"
-                               : ""));
-    return stop_exit_code(signal);
-  }
-
-  /// Saves the run when a sample cannot be read.
-  [[noreturn]] void stop_for_data(const Error& error) {
-    const std::string step = std::to_string(run_.state.step);
-    files_.event("stopped", run_.state.step, {{"reason", error.what()}});
-    drop_passes();
-    save_step();
-    save_outputs(run_);
-    leave_page(error.what());
-    ErrorInfo info = error.info();
-    info.next +=
-        (info.next.empty() ? "" : "\n") + ("step " + step) +
-        " is saved. With the data as it was at the start, --resume continues from it; with "
-        "fixed data, this run starts from it:\n  " +
-        recipe::next_run_command(
-            recipe_, "-on",
-            {{"lora.init_from", recipe::value_text(path("checkpoints/step-" + step))}});
-    throw Error(error.kind(), std::move(info));
-  }
-
-  /// `peak`: of the steps' memory.
-  int finish(double peak) {
-    if (!evaluations_.of_this_step() && !evaluate_last()) return stop(signal());
-    record_memory(peak);
-    evaluations_.tell_of_early_stop();
-    evaluations_.look_at_images();
-    evaluations_.go_back_to_best();
-    try {
-      const Phase phase("final check");
-      check_trained(run_.model.model, run_.optimizer, probe_batch(run_), run_.state.compute);
-    } catch (const Error& error) {
-      files_.event("stopped", run_.state.step, {{"reason", error.what()}});
-      throw;
-    }
-    if (!ranks_.first()) return 0;
-    at("the report");
-    evaluations_.tell_of_images();
-    warn_unmoved();
-    save_outputs(run_);
-    if (!write_page(report::RunState::kDone, /*answer=*/true)) {
-      notice(
-          "stopped by a signal while it answered rows: the run is complete and saved, only its "
-          "answers are missing from " +
-          path("report.html") + ", and --resume writes them");
-      return stop_exit_code(requested_signal());
-    }
-    const StepTimes rest = clock_.lap();
-    files_.event("done", run_.state.step,
-                 {{"saved_step", saved_step(run_)},
-                  {"eval_s", rest.eval_s},
-                  {"checkpoint_s", rest.checkpoint_s}});
-    print_line("done       " + std::to_string(run_.state.step) + " steps in " +
-               format_number(seconds_since(start_), "%.1f s") +
-               (folder_goes_ ? "" : "; see " + recipe_.output_dir + "/report.html"));
-    if (folder_goes_) return 0;
-    for (const std::string& line : closing_lines(run_, evaluations_)) print_line(line);
-    return 0;
-  }
-
-  void warn_unmoved() {
-    if (const auto info = judge_learning(run_))
-      files_.warn("nothing_learnt", *info, run_.state.step);
-    for (const PairWarning& warning : judge_pairs(run_))
-      files_.warn(warning.kind, warning.info, run_.state.step);
-  }
-
-  PageFacts facts() const {
-    return {.eval_loss = evaluations_.loss(),
-            .figures = evaluations_.figures(),
-            .images = evaluations_.images()};
-  }
-
-  /// Not part of a step's time.
-  void refresh_page() {
-    if (!page_.due()) return;
-    const StepClock::Span span(clock_, &StepTimes::checkpoint_s);
-    page_.refresh(facts());
-  }
-
-  /// False if a signal interrupted the answers; the report then has none.
-  bool write_page(report::RunState state, bool answer) {
-    files_.write_warnings(run_.state.step);
-    if (state == report::RunState::kDone) files_.ended(/*success=*/true);
-    return page_.finish(facts(), state, answer);
-  }
-
-  /// The page of a run that ends with an error, which must not be hidden.
-  void leave_page(const std::string& reason) noexcept {
-    try {
-      files_.write_warnings(run_.state.step);
-      files_.ended(/*success=*/false);
-      page_.finish(facts(), report::RunState::kFailed, /*answer=*/false, reason);
-    } catch (const std::exception&) {  // the run's own error is reported
-    }
-  }
-
-  /// Frees memory that passes keep from step to step.
-  void drop_passes() {
-    options_.passes = nullptr;
-    graphs_.reset();
-    run_.optimizer.drop_gradients();
-  }
-
-  bool has_held_out() const { return run_.inputs.data.eval != nullptr; }
-  bool looks_at_activations(int64_t step) const {
-    const int64_t every = recipe_.log.layer_activation_norms_every;
-    return every > 0 && (step == 1 || step % every == 0);
-  }
-  std::string path(const std::string& name) const { return recipe_.output_dir + "/" + name; }
-
-  Run& run_;
-  dist::Ranks& ranks_;
-  RunMemory& memory_;
-  const PeakMemory& peak_;
-  const recipe::Recipe& recipe_;
-  StepOptions options_;
-  std::unique_ptr<GraphPasses> graphs_;  // null: none, or no longer
-  const int64_t stop_after_step_;
-  const std::function<void(int64_t, const data::StepSamples&)> part_done_;
-  const bool folder_goes_;
-  RunFiles files_;
-  SavedSteps saved_;
-  Evaluations evaluations_;
-  RunPage page_;
-  ActivationNorms activations_;
-  LargestMicroBatch seen_;  // of this process's steps, unless run_.worst is known
-  std::optional<data::StepSamples> last_good_;
-  int64_t last_good_step_ = 0, saved_step_ = -1;
-  int signal_ = 0;  // agreed on by several processes
-  struct Committed {
-    uint64_t metrics_bytes = 0;
-    size_t skips = 0;
-    std::string hash;
-    LossScale scale;
-  } committed_;              // the run's state after its last finished work
-  int64_t ahead_bytes_ = 0;  // of tensors allocated in this step for the next
-  Clock::time_point start_ = Clock::now();
-  StepClock clock_;
-};
 
 /// Prints the proof that the run will train and returns it for the run's folder.
 std::string prove(Run& run) {
@@ -658,14 +64,13 @@ int train_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory,
   memory.begin("building the model");
   const PeakMemory peak(inputs.device);
   run.emplace(make_run(std::move(inputs)));
-  for (const std::string& line : base_warnings(run->inputs)) warning(line);
-  const recipe::Recipe& recipe = run->inputs.recipe;
+  for (const std::string& line : base_warnings(*run)) warning(line);
+  const recipe::Recipe& recipe = run->recipe;
   const bool recovered =
       restart.checkpoint && restart.checkpoint->state.value("recovered", io::Json()) == true;
-  for (const std::string& line : describe_plan(run->inputs, run->model, recovered))
-    print_line(line);
+  for (const std::string& line : describe_plan(*run, run->model, recovered)) print_line(line);
   memory.begin("the reference");
-  find_references(run->inputs, run->model, *options.ranks);
+  find_references(*run, run->model, *options.ranks);
   uint64_t metrics_bytes = 0;
   std::string proof;
   if (const int signal = agreed_signal(*options.ranks); signal != 0) return stop_exit_code(signal);
@@ -685,11 +90,11 @@ int train_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory,
   if (options.ranks->first()) {
     io::make_dirs(recipe.output_dir);
     if (!lock) lock.emplace(recipe.output_dir);
-    keep_indexes(run->inputs.data, recipe);
+    keep_indexes(run->data, recipe);
   }
   if (!proof.empty() && options.ranks->first())
     io::write_file_atomic(recipe.output_dir + "/trainability.json", proof);
-  return Trainer(*run, memory, peak, options, metrics_bytes).run(restart.checkpoint.has_value());
+  return run_steps(*run, memory, peak, options, metrics_bytes, restart.checkpoint.has_value());
 }
 
 }  // namespace
@@ -701,7 +106,7 @@ int train(const recipe::Recipe& recipe, const TrainOptions& options) {
   std::optional<checkpoint::RunLock> lock;  // now if the folder exists; a new one is created only
                                             // when there is something to write
   if (options.ranks->first()) {
-    check_disk_space(inputs.recipe, inputs.model.trainable_parameters);
+    check_disk_space(inputs.recipe, inputs.files.trainable_parameters);
     if (io::is_directory(recipe.output_dir)) lock.emplace(recipe.output_dir);
   }
   RunMemory memory(inputs.device);
@@ -725,7 +130,7 @@ int train(const recipe::Recipe& recipe, const TrainOptions& options) {
     if (!is_out_of_memory(error) || dynamic_cast<const OutOfMemoryElsewhere*>(&error) != nullptr)
       throw;
     ErrorInfo described = memory.describe();
-    RunInputs again = run ? std::move(run->inputs) : open_inputs(recipe, /*resume=*/true);
+    RunInputs again = run ? std::move(run->inputs()) : open_inputs(recipe, /*resume=*/true);
     run.reset();
     throw out_of_memory(std::move(described), memory, again);
   }

@@ -235,7 +235,7 @@ std::vector<Suspicion> sampled_suspicions(const hf::ModelDir& dir) {
 
 std::vector<std::string> base_warnings(const RunInputs& inputs) {
   if (inputs.recipe.model.init == recipe::ModelInit::kRandom) return {};
-  const hf::ModelDir& dir = inputs.model.dir;
+  const hf::ModelDir& dir = inputs.files.dir;
   std::vector<Suspicion> found = sampled_suspicions(dir);
   if (trains_projector(inputs.recipe)) {
     const family::ProjectorShape projector = dir.config.family->layout(dir.config).projector;

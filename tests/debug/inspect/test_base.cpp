@@ -380,7 +380,7 @@ TEST(Base, AFirstLossAboveGuessingNamesHeadAndLayers) {
          "data.eval=null", "output_dir=" + scratch.file("out"), "train.batch_size=2"})));
     const FirstLoss first = measure_first_loss(run.model.model, run.probe, /*loss=*/9);
     EXPECT_TRUE(first.above_guessing());
-    return join(try_suspects(run.model.model, run.probe, run.inputs, first), "\n");
+    return join(try_suspects(run.model.model, run.probe, run, first), "\n");
   };
   EXPECT_NE(tried("healthy", nullptr).find("nothing looks odd in the base's own weights"),
             std::string::npos);

@@ -215,9 +215,9 @@ TEST(Summary, TheRunsFirstBatchHasTheShapesOfARealPass) {
     recipe.train.max_tokens_per_step = budget;
     const Summary summary = summarize_run(recipe, {});
     lft::train::Run run = make_run(open_inputs(recipe));
-    const std::vector<Sample> samples = start_loader(run.inputs, 0)->next().micro[0];
-    const family::Batch batch = budget > 0 ? pack(samples, run.inputs.data.encode, at::kCPU)
-                                           : collate(samples, run.inputs.data.encode, at::kCPU);
+    const std::vector<Sample> samples = start_loader(run, 0)->next().micro[0];
+    const family::Batch batch = budget > 0 ? pack(samples, run.data.encode, at::kCPU)
+                                           : collate(samples, run.data.encode, at::kCPU);
     Shapes real;
     {
       const at::NoGradGuard no_grad;

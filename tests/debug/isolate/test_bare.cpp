@@ -134,7 +134,7 @@ class BareParts : public BareTest, public ::testing::WithParamInterface<PlantedP
 TEST_P(BareParts, AFaultThatComesWithAPartIsThatParts) {
   bool planted = false;  // the given model is trained with the part
   const TrialHooks hooks = {
-      .built = [&](lft::train::Run& run) { planted = GetParam().put_back(run.inputs.recipe); },
+      .built = [&](lft::train::Run& run) { planted = GetParam().put_back(run.recipe); },
       .gradients_ready =
           [&](int64_t, Optimizer& optimizer) {
             for (at::Tensor gradient : optimizer.gradients()) {

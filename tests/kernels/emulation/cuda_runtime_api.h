@@ -1,13 +1,13 @@
-// Enough of CUDA to run the kernel sources on a CPU, thread by thread: every thread of a
-// block is a fiber, blocks and threads run in a shuffled order, and a barrier that not all threads
-// reach aborts. It shows that the code computes the right result; it does not show speed, or data
-// races that need true concurrency.
+// Enough of CUDA to run the kernel sources on a CPU, thread by thread (fibers.h). It shows that the
+// code computes the right result; it does not show speed, or data races that need true concurrency.
 #pragma once
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+
+#include "tests/kernels/emulation/fibers.h"
 
 enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
@@ -36,16 +36,7 @@ inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemc
 }
 inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 
-namespace lft {
-/// Runs body as every thread of every block, as a launch does.
-void emulate(unsigned blocks, unsigned threads, const std::function<void()>& body);
-namespace emulation {
-struct Index {
-  unsigned x = 0;
-};
-extern Index thread, block, grid;
-void sync_block();
-uint64_t exchange(uint64_t bits, int lane_mask);  // called by every lane of the warp
+namespace lft::emulation {
 
 /// A test device that records launches and inspects their arguments; null: none.
 extern void (*on_launch)(std::function<void()> run);
@@ -60,8 +51,8 @@ void launch(std::function<void()> run, const Arguments&... arguments) {
   if (on_launch == nullptr) return run();
   on_launch(std::move(run));
 }
-}  // namespace emulation
-}  // namespace lft
+
+}  // namespace lft::emulation
 
 inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
   lft::emulation::launch([=] { std::memset(to, value, bytes); }, to);

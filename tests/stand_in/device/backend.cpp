@@ -9,10 +9,12 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <mutex>
 
+#include "src/train/machine/device.h"
 #include "stand_in/device/memory.h"
 
 namespace lft::test::stand_in {
@@ -33,6 +35,44 @@ State& state() {
 }
 
 thread_local c10::StreamId stream_now = 0;
+thread_local c10::DeviceIndex index_now = 0;  // a new thread's current device is 0
+
+c10::DeviceIndex used_index() {
+  static const auto index = [] {
+    const char* const text = std::getenv("LFT_STAND_IN_INDEX");
+    return static_cast<c10::DeviceIndex>(text == nullptr ? 0 : std::atoi(text));
+  }();
+  return index;
+}
+
+/// A call that creates a context, or needs one, on the device of this index.
+void touch(c10::DeviceIndex index, const char* call) {
+  if (index == used_index()) return;
+  std::fprintf(stderr, "the stand-in: %s on device %d in a process that uses device %d\n", call,
+               static_cast<int>(index), static_cast<int>(used_index()));
+  std::abort();
+}
+
+/// cudaSetDevice, as LibTorch calls it: without effect if the device is current.
+void set_index(c10::DeviceIndex index, const char* call) {
+  if (index == index_now) return;
+  touch(index, call);
+  index_now = index;
+}
+
+/// As CUDAGuardImpl does for an event: the device of the call is set, and then the one before.
+class OnDevice {
+ public:
+  OnDevice(c10::DeviceIndex index, const char* call) : before_(index_now), call_(call) {
+    set_index(index, call);
+  }
+  ~OnDevice() { set_index(before_, call_); }
+  OnDevice(const OnDevice&) = delete;
+
+ private:
+  const c10::DeviceIndex before_;
+  const char* const call_;
+};
 
 class Memory : public c10::DeviceAllocator {
  public:
@@ -102,6 +142,7 @@ class PinnedMemory : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes == 0) return {nullptr, c10::Device(c10::DeviceType::CPU)};
+    refuse_in_capture("cudaHostAlloc");
     void* const data = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
     const std::lock_guard lock(mutex());
     ranges()[static_cast<char*>(data) + bytes] = static_cast<char*>(data);
@@ -119,6 +160,7 @@ class PinnedMemory : public c10::Allocator {
 
  private:
   static void give_back(void* data) {
+    spoil_recording("pinned memory was freed");
     {
       const std::lock_guard lock(mutex());
       std::erase_if(ranges(), [&](const auto& range) { return range.second == data; });
@@ -140,13 +182,19 @@ PinnedMemory pinned_memory;
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kType; }
-  c10::Device exchangeDevice(c10::Device) const override { return device(); }
-  c10::Device getDevice() const override { return device(); }
-  void setDevice(c10::Device) const override {}
-  void uncheckedSetDevice(c10::Device) const noexcept override {}
+  c10::Device exchangeDevice(c10::Device to) const override {
+    const c10::Device before = getDevice();
+    setDevice(to);
+    return before;
+  }
+  c10::Device getDevice() const override { return {kType, index_now}; }
+  void setDevice(c10::Device to) const override { set_index(to.index(), "cudaSetDevice"); }
+  /// The end of a DeviceGuard: LibTorch creates no context for it.
+  void uncheckedSetDevice(c10::Device to) const noexcept override { index_now = to.index(); }
   c10::Stream getStream(c10::Device) const override { return stream(stream_now); }
   c10::Stream getDefaultStream(c10::Device) const override { return stream(0); }
-  c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override {
+  c10::Stream getStreamFromGlobalPool(c10::Device on, bool) const override {
+    touch(on.index(), "cudaStreamCreateWithPriority");
     static std::atomic<c10::StreamId> next = 1;
     return stream(next++);
   }
@@ -156,20 +204,29 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void* getStreamNativeHandle(const c10::Stream of) const override {
     return reinterpret_cast<void*>(of.id());
   }
-  void record(void** event, const c10::Stream&, const c10::DeviceIndex,
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
               const c10::EventFlag) const override {
+    const OnDevice on(stream.device_index(), "cudaEventRecord");
     if (*event == nullptr) *event = new char;
   }
-  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+  void destroyEvent(void* event, const c10::DeviceIndex index) const noexcept override {
+    if (event == nullptr) return;
+    const OnDevice on(index, "cudaEventDestroy");
     delete static_cast<char*>(event);
   }
-  void block(void*, const c10::Stream&) const override {}
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event == nullptr) return;
+    const OnDevice on(stream.device_index(), "cudaStreamWaitEvent");
+  }
   bool queryEvent(void*) const override { return true; }
   bool queryStream(const c10::Stream&) const override { return true; }
   void synchronizeStream(const c10::Stream&) const override { wait("cudaStreamSynchronize"); }
   void synchronizeEvent(void*) const override { wait("cudaEventSynchronize"); }
-  void synchronizeDevice(const c10::DeviceIndex) const override { wait("cudaDeviceSynchronize"); }
-  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+  void synchronizeDevice(const c10::DeviceIndex index) const override {
+    const OnDevice on(index, "cudaDeviceSynchronize");
+    wait("cudaDeviceSynchronize");
+  }
+  c10::DeviceIndex deviceCount() const noexcept override { return used_index() + 1; }
   c10::DeviceCapability getDeviceCapability(c10::Device) const override { return {}; }
 
  private:
@@ -185,12 +242,20 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
-  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
-  c10::DeviceIndex deviceCount() const override { return 1; }
-  c10::DeviceIndex getCurrentDevice() const override { return 0; }
-  void setCurrentDevice(c10::DeviceIndex) const override {}
-  c10::DeviceIndex exchangeDevice(c10::DeviceIndex) const override { return 0; }
-  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex) const override { return 0; }
+  bool hasPrimaryContext(c10::DeviceIndex index) const override { return index == used_index(); }
+  c10::DeviceIndex deviceCount() const override { return used_index() + 1; }
+  c10::DeviceIndex getCurrentDevice() const override { return index_now; }
+  void setCurrentDevice(c10::DeviceIndex index) const override {
+    set_index(index, "cudaSetDevice");
+  }
+  c10::DeviceIndex exchangeDevice(c10::DeviceIndex index) const override {
+    const c10::DeviceIndex before = index_now;
+    set_index(index, "cudaSetDevice");
+    return before;
+  }
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex index) const override {
+    return std::exchange(index_now, index);
+  }
   bool isPinnedPtr(const void* data) const override { return PinnedMemory::owns(data); }
   c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_memory; }
   c10::Device getDeviceFromPtr(void*) const override { return device(); }
@@ -204,6 +269,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 
 const bool registered = [] {
+  if (used_index() > 0) train::take_local_gpu(used_index());
   c10::register_privateuse1_backend("stand_in");
   c10::SetAllocator(kType, &memory);
   at::RegisterPrivateUse1HooksInterface(new Hooks);
@@ -211,6 +277,8 @@ const bool registered = [] {
 }();
 
 }  // namespace
+
+c10::Device device() { return {kType, used_index()}; }
 
 void count(int64_t Counts::*what, int64_t times) {
   State& s = state();
@@ -243,7 +311,11 @@ void use_pool(c10::StreamId stream, int64_t pool) {
 void start_recording(c10::StreamId stream) {
   const std::lock_guard lock(state().mutex);
   state().recording = true;
-  state().record = {.stream = stream, .launches = {}};
+  state().record = {.stream = stream};
+}
+void spoil_recording(const std::string& what) {
+  const std::lock_guard lock(state().mutex);
+  if (is_recording()) state().record.fault = what;
 }
 Recording end_recording() {
   const std::lock_guard lock(state().mutex);
@@ -253,6 +325,11 @@ Recording end_recording() {
 bool is_recording() {
   const std::lock_guard lock(state().mutex);
   return state().recording && state().record.stream == stream_now;
+}
+
+void launch_kernel(std::function<void()> run) {
+  touch(index_now, "a launch");
+  launch(std::move(run));
 }
 
 void launch(std::function<void()> run) {
@@ -280,6 +357,8 @@ at::Tensor as_cpu(const at::Tensor& tensor) {
   return at::from_blob(const_cast<void*>(tensor.const_data_ptr()), tensor.sizes(), tensor.strides(),
                        tensor.options().device(at::kCPU).requires_grad(false));
 }
+
+int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
 
 bool is_pinned_address(const void* address) { return PinnedMemory::owns(address); }
 

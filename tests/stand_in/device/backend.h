@@ -23,22 +23,30 @@ void use_pool(c10::StreamId stream, int64_t pool);
 /// A capture: during it, everything launched on its stream is recorded.
 struct Recording {
   c10::StreamId stream = 0;
-  std::vector<std::function<void()>> launches;
+  std::vector<std::function<void()>> launches = {};
+  std::string fault = {};  // of a call that cannot be refused where it is made
 };
 void start_recording(c10::StreamId stream);
 Recording end_recording();
+/// Makes an active capture of this thread's stream fail at its end: LibTorch's allocator would
+/// record an event in the capturing stream and query it later, which ends all graphs.
+void spoil_recording(const std::string& what);
 bool is_recording();
 
 /// Adds work that has already run to an active capture.
 void record(std::function<void()> launched);
 /// Runs the launch with access to device memory, and records it during a capture.
 void launch(std::function<void()> run);
+/// The same for a kernel, which runs on the thread's current device.
+void launch_kernel(std::function<void()> run);
 /// Throws during a capture, as CUDA does: "operation not permitted when stream is
 /// capturing".
 void refuse_in_capture(const std::string& what);
 
 /// CPU view of a tensor's memory; owns nothing. Read and write it only under Access.
 at::Tensor as_cpu(const at::Tensor& tensor);
+/// Of its elements.
+int64_t bytes_of(const at::Tensor& tensor);
 /// Whether the host memory is pinned.
 bool is_pinned_address(const void* address);
 

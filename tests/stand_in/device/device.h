@@ -5,6 +5,10 @@
 // under a MemoryGuard host code that dereferences a device pointer crashes. It counts operations
 // that are slow on a GPU. Linking it registers it: default_device() finds it. It models neither
 // speed nor asynchronous execution.
+//
+// With LFT_STAND_IN_INDEX=N in the environment the machine has N + 1 such devices, of which this
+// process is to use the last one: the process aborts where CUDA would create a context on another
+// one, and where a launch's current device is another one.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -12,10 +16,12 @@
 
 namespace lft::test::stand_in {
 
-inline c10::Device device() { return {c10::DeviceType::PrivateUse1, 0}; }
+/// The device that this process uses.
+c10::Device device();
 
 struct Counts {
   int64_t launches = 0;    // ops and kernels; a graph's replay counts as one
+  int64_t bytes = 0;       // of the tensors that these read or write, each as a whole
   int64_t host_reads = 0;  // waits for values: copies to the host, item(), data-dependent sizes
   int64_t waits = 0;       // waits for a stream, an event or the device, without reading
   int64_t pageable_copies = 0;  // copies from unpinned host memory: the host waits
@@ -27,6 +33,7 @@ struct Counts {
 Counts counts();
 inline Counts operator-(Counts a, const Counts& b) {
   a.launches -= b.launches;
+  a.bytes -= b.bytes;
   a.host_reads -= b.host_reads;
   a.waits -= b.waits;
   a.pageable_copies -= b.pageable_copies;

@@ -65,9 +65,11 @@ class Arena final : public GraphArena {
       restore_region(before);
       throw;
     }
-    auto graph = std::make_unique<Graph>(end_recording().launches);
+    Recording recording = end_recording();
     restore_region(before);
-    return graph;
+    TORCH_CHECK(recording.fault.empty(), recording.fault,
+                ": operation not permitted when stream is capturing");
+    return std::make_unique<Graph>(std::move(recording.launches));
   }
 
  private:
@@ -97,6 +99,7 @@ void check_argument(const void* bytes, size_t size) {
     std::memcpy(&word, static_cast<const char*>(bytes) + at, sizeof word);
     TORCH_CHECK(!is_host_address(word),
                 "an illegal memory access was encountered: a kernel got an address of the host's");
+    count(&Counts::bytes, block_bytes(reinterpret_cast<void*>(word)));
   }
 }
 
@@ -104,7 +107,7 @@ const bool graphs_registered = [] {
   register_graph_arena(device().type(), [](at::Device on) -> std::unique_ptr<GraphArena> {
     return std::make_unique<Arena>(on);
   });
-  emulation::on_launch = launch;
+  emulation::on_launch = launch_kernel;
   emulation::on_argument = check_argument;
   return true;
 }();

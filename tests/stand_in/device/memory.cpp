@@ -171,6 +171,16 @@ MemoryLimit::MemoryLimit(int64_t bytes) : before_(memory_limit()) {
 }
 MemoryLimit::~MemoryLimit() { limit_memory(before_); }
 
+int64_t block_bytes(const void* address) {
+  Region& r = region();
+  const std::lock_guard lock(r.mutex);
+  auto found = r.used.upper_bound(const_cast<void*>(address));
+  if (found == r.used.begin()) return 0;
+  --found;
+  const char* const end = static_cast<char*>(found->first) + found->second.bytes;
+  return static_cast<const char*>(address) < end ? static_cast<int64_t>(found->second.bytes) : 0;
+}
+
 bool is_device_address(const void* address) {
   const char* const at = static_cast<const char*>(address);
   return at >= region().base && at < region().base + kRegion;

@@ -38,6 +38,8 @@ void reset_memory_peaks();
 void limit_memory(int64_t bytes);
 int64_t memory_limit();
 
+/// Size of the block in use that the address is in; 0 outside of the region.
+int64_t block_bytes(const void* address);
 /// Whether the address is in the region.
 bool is_device_address(const void* address);
 

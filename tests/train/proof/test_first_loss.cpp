@@ -78,7 +78,7 @@ TEST_F(FirstLossTest, ALossAboveGuessingIsNamed) {
   weight("lm_head.weight").mul_(30);
   EXPECT_NE(said().find("does worse than random guessing (loss"), std::string::npos) << said();
   const std::vector<std::string> tried =
-      try_suspects(run_.model.model, run_.probe, run_.inputs, measure());
+      try_suspects(run_.model.model, run_.probe, run_, measure());
   ASSERT_EQ(tried.size(), 3u);  // the recipe has llava-hf and starts from no adapter
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(tried[i].rfind(i == 0 ? "under data.template: llava-v1 it is "
@@ -94,15 +94,14 @@ TEST_F(FirstLossTest, ALossAboveGuessingIsNamed) {
 }
 
 TEST_F(FirstLossTest, AnAdapterToStartFromIsTakenOffAndPutBack) {
-  run_.inputs.recipe.lora.init_from = "an adapter";
+  run_.recipe.lora.init_from = "an adapter";
   const at::NoGradGuard no_grad;
   const double before = measure().loss;
   for (const lora::Trainable& each : run_.model.trainables)
     if (each.name.ends_with("lora_B.weight")) at::Tensor(each.tensor).normal_(0, 300);
   const FirstLoss first = measure();
   ASSERT_TRUE(first.above_guessing()) << first.loss;
-  const std::string tried =
-      join(try_suspects(run_.model.model, run_.probe, run_.inputs, measure()), "\n");
+  const std::string tried = join(try_suspects(run_.model.model, run_.probe, run_, measure()), "\n");
   char expected[64];
   std::snprintf(expected, sizeof expected, "without lora.init_from it is %.4g", before);
   EXPECT_NE(tried.find(expected), std::string::npos) << tried;

@@ -111,7 +111,7 @@ TEST_P(CodedRun, TheNoticeAndThePlanSayWhatTheWeightsAreHeldIn) {
         [&](const std::string& notice) { return notice.find(piece) != std::string::npos; });
   };
   EXPECT_TRUE(told(
-      "the frozen weights are stored in fp32 and held in bf16, its decoder's linear layers in " +
+      "the frozen weights are stored in fp32 and loaded as bf16, its decoder's linear layers in " +
       codes));
   EXPECT_EQ(told("this device has no FP8 products"), codes == "fp8");
   EXPECT_NE(describe_plan(inputs, build_model(inputs))[0].find("frozen weights in " + codes +

@@ -50,11 +50,8 @@ TEST(Preflight, ImagesToEvaluateOnBetweenStepsAreReadWithinTheSameLimit) {
     recipe.train.eval_every_steps = every;
     RunInputs inputs = open_inputs(recipe);
     check_samples(inputs);
-    for (const MemoryPart& part :
-         plan_memory(inputs, worst_micro_batch(inputs, sample_lengths(inputs.data))).parts) {
-      if (part.name == kImagesRead) return part.bytes;
-    }
-    return 0.0;
+    return plan_memory(inputs, worst_micro_batch(inputs, sample_lengths(inputs.data)))
+        .bytes_of(kImagesRead);
   };
   const double at_the_end = reading(0);
   EXPECT_GT(at_the_end, 3 * 31 * 31);  // the square of the largest one, 31 x 18

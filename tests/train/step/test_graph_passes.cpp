@@ -64,7 +64,7 @@ Trained train_steps(const Recipe& recipe, bool fixed, at::ScalarType compute = a
                                            /*exact=*/true, std::move(arena));
     options.passes = passes.get();
   }
-  const std::unique_ptr<Loader> loader = start_loader(run.inputs, 0);
+  const std::unique_ptr<Loader> loader = start_loader(run, 0);
   Trained trained;
   for (int step = 0; step < 6; ++step) {
     const StepOutcome outcome = train_step(
@@ -201,7 +201,7 @@ TEST(GraphPasses, ARecoveredRunDoesWithout) {
   GraphPasses passes(run.model.model, run.optimizer, {.tokens = 140, .longest = 64, .sequences = 0},
                      at::kCPU, /*exact=*/true);
   options.passes = &passes;
-  const std::unique_ptr<Loader> loader = start_loader(run.inputs, 0);
+  const std::unique_ptr<Loader> loader = start_loader(run, 0);
   const StepSamples samples = loader->next();
   const auto step = [&] {
     return train_step({run.model.model, run.optimizer, run.scaler, run.schedule}, options, samples,
@@ -212,7 +212,7 @@ TEST(GraphPasses, ARecoveredRunDoesWithout) {
   run.state.recovered = false;
   passes.graphs().use_graphs(false);
   EXPECT_EQ(step().result, StepResult::kTaken);
-  EXPECT_FALSE(uses_cuda_graphs(recipe, run.inputs));
+  EXPECT_FALSE(uses_cuda_graphs(recipe, run));
 }
 
 TEST(CudaGraphs, AreLeftOutWhereImagesDifferInShapeWhichIsSaid) {
