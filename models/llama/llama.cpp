@@ -48,10 +48,30 @@ void store_first(at::Tensor& held, const at::Tensor& fresh_bthe) {
   held.narrow(2, 0, fresh.size(2)).copy_(fresh);
 }
 
+/// Writes to places that all differ, for which PyTorch's deterministic index_put_ on a GPU would
+/// sort them first.
+class DistinctPlaces {
+ public:
+  explicit DistinctPlaces(at::Device device)
+      : sorts_(!device.is_cpu() && context_.deterministicAlgorithms()),
+        warns_(context_.deterministicAlgorithmsWarnOnly()) {
+    if (sorts_) context_.setDeterministicAlgorithms(false, warns_);
+  }
+  ~DistinctPlaces() {
+    if (sorts_) context_.setDeterministicAlgorithms(true, warns_);
+  }
+  DistinctPlaces(const DistinctPlaces&) = delete;
+
+ private:
+  at::Context& context_ = at::globalContext();
+  const bool sorts_, warns_;
+};
+
 /// Appends one position to each row and returns the cache up to the last visible position.
 at::Tensor store_next(at::Tensor& held, const at::Tensor& fresh_bthe, const LlamaPass& pass) {
   const int64_t seen = pass.cache_mask.size(3);
   grow(held, fresh_bthe.transpose(1, 2), seen);
+  const DistinctPlaces places(held.device());
   held.index_put_({pass.cache_rows_b, at::indexing::Slice(), pass.cache_places_b},
                   fresh_bthe.squeeze(1));
   return held.narrow(2, 0, seen);

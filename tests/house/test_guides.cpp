@@ -23,7 +23,7 @@ using house::slurp;
 
 /// Test files that a line names between backticks: `folder/test_x.cpp`.
 std::vector<std::string> test_files_of(const std::string& line) {
-  static const std::regex span("`([A-Za-z0-9_/]+/[A-Za-z0-9_]+\\.(?:cpp|py))`");
+  static const std::regex span("`([A-Za-z0-9_/]+/[A-Za-z0-9_]+\\.(?:cpp|cc|py))`");
   std::vector<std::string> found;
   for (std::sregex_iterator it(line.begin(), line.end(), span), end; it != end; ++it)
     found.push_back((*it)[1]);

@@ -185,6 +185,22 @@ TEST(RmsNormGpu, EqualsTheReferenceOverSizesTypesAndAlignment) {
   }
 }
 
+/// FP16 is combined with FP16 only. In vectors, and in single elements.
+TEST(RmsNormGpu, EqualsTheReferenceForEveryCombinationOfTypes) {
+  if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
+  constexpr FloatType kAll[] = {FloatType::kF32, FloatType::kBF16, FloatType::kF16};
+  uint32_t seed = 5000;
+  for (const FloatType x : kAll) {
+    for (const FloatType y : kAll) {
+      if (x != y && (x == FloatType::kF16 || y == FloatType::kF16)) continue;
+      for (const FloatType w : kAll) {
+        for (const int64_t misaligned : {0, 1})
+          expect_gpu_equals_ref(Case({x, y, w}, 2, 64, /*residual=*/true, misaligned, seed += 10));
+      }
+    }
+  }
+}
+
 /// Several rows per warp, one warp per row, several rows per block, one block per row with any
 /// number of warps, rows that do not fit into registers; and sizes in between.
 TEST(RmsNormGpu, EqualsTheReferenceAtEveryWidth) {

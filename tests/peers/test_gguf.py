@@ -185,7 +185,8 @@ def test_matrices_that_fp16_does_not_hold_keep_their_type(
         tmp_path / "out",
     )
     assert (
-        "float16 cannot represent the values of 2 matrices: they keep the base's type" in done.stdout
+        "float16 cannot represent the values of 2 matrices: they keep the base's type"
+        in done.stdout
     )
     llama, plain = Llama(tmp_path / "out", lora=False), FamilyPeer(name, model)
     for prompt in PROMPTS:

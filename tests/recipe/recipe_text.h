@@ -18,6 +18,10 @@ inline constexpr char kMinimal[] =
     "model: {path: ckpt}\n"
     "data: {train: rows.json}\n";
 
+/// What a text field expects, as a message says it.
+inline constexpr char kText[] =
+    "text on one line (in quotes where it looks like a number, true, false or null)";
+
 /// The lines of the error that a recipe is refused with; empty if it is read.
 inline std::vector<std::string> problems(const std::string& text,
                                          const std::vector<std::string>& sets = {}) {

@@ -22,8 +22,6 @@ TEST_P(ForgedRecipe, IsRefusedWithLineAndPath) {
   EXPECT_EQ(problems(std::string(kMinimal) + GetParam().text), want);
 }
 
-const char kText[] =
-    "text on one line (in quotes where it looks like a number, true, false or null)";
 INSTANTIATE_TEST_SUITE_P(
     F1, ForgedRecipe,
     ::testing::Values(

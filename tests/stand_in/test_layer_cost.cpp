@@ -29,7 +29,7 @@ Cost step_of(int64_t layers, const std::function<void(recipe::Recipe&)>& set) {
   recipe::Recipe recipe = files.recipe("out");
   recipe.model.init = "random";
   recipe.precision.compute = "bf16", recipe.model.base_dtype = "bf16";
-  recipe.train.max_tokens_per_step = 256, recipe.train.batch_size = 8;
+  recipe.train.max_tokens_per_step = 2048, recipe.train.batch_size = 8;
   recipe.train.cuda_graphs = "off";
   set(recipe);
   Run run = make_run(open_inputs(recipe));
@@ -54,7 +54,7 @@ struct Way {
   const char* name;
   std::function<void(recipe::Recipe&)> set;
   int64_t launches;  // at most
-  double passes;     // over a layer's activations of [positions, kHidden], at most
+  double passes;     // over activations of [positions, kHidden] in BF16, at most
 };
 void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 class LayerCost : public ::testing::TestWithParam<Way> {};
@@ -67,19 +67,16 @@ TEST_P(LayerCost, StaysWithinItsLaunchesAndBytes) {
       static_cast<double>(layer.bytes) / static_cast<double>(2 * two.positions * kHidden);
   EXPECT_LE(layer.launches, GetParam().launches);
   EXPECT_LE(passes, GetParam().passes);
-  RecordProperty("launches", static_cast<int>(layer.launches));
-  std::printf("%s: %ld launches, %.1f passes, %ld positions\n", GetParam().name,
-              static_cast<long>(layer.launches), passes, static_cast<long>(two.positions));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Ways, LayerCost,
     ::testing::Values(
-        Way{"lora", [](recipe::Recipe&) {}, 0, 0},
-        Way{"lora_with_dropout", [](recipe::Recipe& r) { r.lora.dropout = 0.1; }, 0, 0},
-        Way{"recomputed", [](recipe::Recipe& r) { r.train.activation_checkpointing = "block"; }, 0,
-            0},
-        Way{"dora", [](recipe::Recipe& r) { r.lora.variant = "dora"; }, 0, 0}),
+        Way{"lora", [](recipe::Recipe&) {}, 77, 163},
+        Way{"lora_with_dropout", [](recipe::Recipe& r) { r.lora.dropout = 0.1; }, 105, 218},
+        Way{"recomputed", [](recipe::Recipe& r) { r.train.activation_checkpointing = "block"; },
+            102, 231},
+        Way{"dora", [](recipe::Recipe& r) { r.lora.variant = "dora"; }, 226, 401}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

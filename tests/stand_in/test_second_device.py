@@ -40,7 +40,7 @@ def adapter_of(index, out):
     lft(index, "train", "quickstart", *sets)
     shutil.rmtree(out / "checkpoints/step-4")
     lft(index, "train", "quickstart", *sets, "--resume")
-    return hashlib.sha256((out / "adapter_model.safetensors").read_bytes()).hexdigest()
+    return hashlib.sha256((out / "adapter/adapter_model.safetensors").read_bytes()).hexdigest()
 
 
 def test_only_the_second_device_is_used(tmp_path):

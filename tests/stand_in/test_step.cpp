@@ -105,6 +105,23 @@ TEST_P(StepCounts, AWholeRunReadsOnceAStep) {
   EXPECT_EQ((last - first).pageable_copies, 0);
 }
 
+/// Of answers before and after training, in deterministic mode.
+TEST(Answers, AreGeneratedWithoutASortPerToken) {
+  const ShardRun files(10);
+  Recipe recipe = files.recipe("out");
+  recipe.data.eval = recipe.data.train.path;
+  recipe.train.max_steps = 2;
+  recipe.log.answers = 4;
+  const Counts before = counts();
+  ASSERT_EQ(train::train(recipe), 0);
+  EXPECT_GT((counts() - before).launches, 0);
+  EXPECT_EQ((counts() - before).sorted_writes, 0);
+  const at::Tensor places = at::arange(3, at::TensorOptions().device(stand_in::device()));
+  at::Tensor held = at::zeros({5}, places.options());
+  held.index_put_({places}, places);
+  EXPECT_EQ((counts() - before).sorted_writes, 1);  // as the run left the mode
+}
+
 /// With graphs a run uses more memory: the arena's, which serves nothing else, and the copies that
 /// verify one. If there is no more memory, graphs are given up and no step is.
 TEST(Graphs, GiveWayWhereMemoryRunsOut) {

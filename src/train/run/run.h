@@ -29,7 +29,7 @@ struct Run : RunInputs {
   Schedule schedule;
   StepState state = {};
   std::string id = {};                            // of the run, in all processes
-  AdapterWatch watch = {};                        // until every A has had a gradient
+  AdapterWatch watch = AdapterWatch();            // until every A has had a gradient
   NormWatch norms = {};                           // their trends
   Probe probe = {};                               // the proof's input
   std::vector<std::string> skipped_samples = {};  // skipped bad samples, with the reason
@@ -42,16 +42,6 @@ struct Run : RunInputs {
   std::shared_ptr<const objective::Objective> objective = make_objective(recipe);
 
   RunInputs& inputs() { return *this; }
-};                                         // their trends
-Probe probe;                               // the proof's input
-std::vector<std::string> skipped_samples;  // skipped bad samples, with the reason
-int64_t tokens = 0;
-double last_loss = NAN;
-BestEval best = {};
-LastEval evaluated = {};
-std::optional<MicroBatchShape> worst = {};  // of the whole run, after the rehearsal
-std::string hash = first_run_hash();        // rolling, over the steps so far
-std::shared_ptr<const objective::Objective> objective = make_objective(inputs.recipe);
 };
 
 /// Where a resumed run continues.

@@ -15,6 +15,7 @@
 #include "src/recipe/train_command.h"
 #include "src/recipe/value_text.h"
 #include "src/runs/halving.h"
+#include "src/train/inputs/preflight.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/peak_memory.h"
 #include "src/train/memory/out_of_memory.h"

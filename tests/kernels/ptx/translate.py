@@ -194,7 +194,8 @@ class Entry:
             )
             own = self.kind(to)
             return self.write(
-                to, f"std::bit_cast<{own}>({whole}({value}))" if own in ("float", "double") else value
+                to,
+                f"std::bit_cast<{own}>({whole}({value}))" if own in ("float", "double") else value,
             )
         return self.write(to, self.read(source, self.kind(to)))
 
@@ -271,7 +272,8 @@ class Entry:
         elif name in INFIX or (parts[0] in INFIX and name.endswith(".rn")):
             value = f"{values[0]} {INFIX[parts[0]]} {values[1]}"
             if kind[0] == "s":  # wraps around
-                value = f"static_cast<u{kind[1:]}>({values[0]}) {INFIX[parts[0]]} static_cast<u{kind[1:]}>({values[1]})"
+                whole = [f"static_cast<u{kind[1:]}>({value})" for value in values[:2]]
+                value = f" {INFIX[parts[0]]} ".join(whole)
         elif name in ("mul", "mul.rn"):
             value = f"{values[0]} * {values[1]}"
         elif name in ("div", "div.rn"):
@@ -334,7 +336,12 @@ def main():
     ]
     for number, entry in enumerate(found):
         text.append(f'  {{"{entry.name}", entry_{number}, {entry.limit}, {entry.shared_bytes}}},')
-    text += ["};", "const Registered registered(kEntries);", "}  // namespace", "}  // namespace lft::ptx"]
+    text += [
+        "};",
+        "const Registered registered(kEntries);",
+        "}  // namespace",
+        "}  // namespace lft::ptx",
+    ]
     pathlib.Path(out).write_text("\n".join(text) + "\n")
 
 

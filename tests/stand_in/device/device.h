@@ -26,6 +26,7 @@ struct Counts {
   int64_t waits = 0;       // waits for a stream, an event or the device, without reading
   int64_t pageable_copies = 0;  // copies from unpinned host memory: the host waits
   int64_t pinned_copies = 0;
+  int64_t sorted_writes = 0;       // index_put_ under deterministic algorithms: sorts its places
   int64_t allocations = 0;         // tensor allocations
   int64_t device_allocations = 0;  // pool growths, which are slow on a GPU
 };
@@ -38,6 +39,7 @@ inline Counts operator-(Counts a, const Counts& b) {
   a.waits -= b.waits;
   a.pageable_copies -= b.pageable_copies;
   a.pinned_copies -= b.pinned_copies;
+  a.sorted_writes -= b.sorted_writes;
   a.allocations -= b.allocations;
   a.device_allocations -= b.device_allocations;
   return a;

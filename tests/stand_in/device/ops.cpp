@@ -191,6 +191,8 @@ class CpuCall {
       refuse_in_capture(name);
       count(&Counts::host_reads);
     }
+    if (name == "aten::_index_put_impl_" && at::globalContext().deterministicAlgorithms())
+      count(&Counts::sorted_writes);
     const bool records = is_recording();
     count(&Counts::launches);
     Stack results = call_;

@@ -126,7 +126,7 @@ TEST(BadRows, AGradientThatOverflowsNamesTheTokenWhoseLossItIsOf) {
   const test::TinyRun run;
   const Recipe recipe = run.recipe("out");
   train::Run made = make_run(open_inputs(recipe));
-  const data::StepSamples samples = start_loader(made.inputs, 0)->next();
+  const data::StepSamples samples = start_loader(made, 0)->next();
   RowPasses passes{.context = {}, .parameters = {}};
   for (const lora::Trainable& each : made.model.trainables)
     passes.parameters.push_back({each.name, each.tensor});
