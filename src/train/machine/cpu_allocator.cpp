@@ -93,6 +93,14 @@ void bound_cpu_memory() {
   }
 }
 
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  if (std::getenv("MALLOC_TRIM_THRESHOLD_") != nullptr) return;
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  mallopt(M_MMAP_THRESHOLD, kMapped);  // would otherwise no longer rise to this value
+#endif
+}
+
 int64_t cached_product_bytes() {
   static const bool amx = device_facts(at::kCPU).bf16_unit == "amx_bf16";
   return amx ? 800'000 : 750'000;

@@ -16,6 +16,12 @@ namespace lft::train {
 /// length adds shapes. Call it before the first product and before threads start.
 void bound_cpu_memory();
 
+/// malloc no longer returns freed memory at the end of a heap to the system, unless the environment
+/// sets that threshold (MALLOC_TRIM_THRESHOLD_). Call it before the first of many steps, each of
+/// which allocates what the one before freed: otherwise every step has its memory's page faults
+/// again. release_free_memory() still returns it.
+void keep_freed_memory();
+
 constexpr int64_t kCachedProducts =
     64;  // a step of one length has 25 to 30; fewer would be recompiled at every use
 /// Measured bytes of one in BF16: with AMX, and with avx512_bf16 alone.

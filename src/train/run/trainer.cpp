@@ -13,6 +13,7 @@
 #include "src/train/inputs/preflight.h"
 #include "src/train/inputs/reference.h"
 #include "src/train/inputs/template_check.h"
+#include "src/train/machine/cpu_allocator.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
 #include "src/train/machine/peak_memory.h"
@@ -94,6 +95,7 @@ int train_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory,
   }
   if (!proof.empty() && options.ranks->first())
     io::write_file_atomic(recipe.output_dir + "/trainability.json", proof);
+  if (run->device.is_cpu()) keep_freed_memory();
   return run_steps(*run, memory, peak, options, metrics_bytes, restart.checkpoint.has_value());
 }
 
