@@ -11,6 +11,7 @@
 #include "src/data/same_images.h"
 #include "src/data/shared_prompt.h"
 #include "src/data/store/data_changed.h"
+#include "src/io/decode/image_decode.h"
 
 namespace lft::data {
 namespace {
@@ -23,6 +24,7 @@ std::vector<family::ImagePlan> measure_images(const Row& row, const std::string&
     plans.push_back(image.plan());
     length.add_image(image.plan());
     length.reading = std::max(length.reading, image.fit_bytes());
+    io::load_decoder(image.header());
   });
   return plans;
 }

@@ -162,5 +162,21 @@ TEST(MemoryOfImages, ThatAreReadIsCounted) {
   }
 }
 
+/// The module that decodes WebP takes 10 MB, before the steps.
+TEST(MemoryOfImages, ExcludesTheWebpDecoder) {
+  const test::TinyRun run(4);
+  run.dir().write("images/photo.webp",
+                  test::slurp(LFT_SOURCE_DIR "/tests/goldens/images/lossy.webp"));
+  Json rows = Json::parse(test::slurp(run.dir().file("rows.json")));
+  for (Json& row : rows) {
+    if (row.contains("image")) row["image"] = "photo.webp";
+  }
+  Recipe recipe = run.recipe("webp");
+  recipe.data.train = run.dir().write("rows.json", rows.dump());
+  const Json event = measured(run.dir(), recipe, "webp");
+  ASSERT_TRUE(event.contains("peak_bytes"));
+  EXPECT_GE(event["predicted_bytes"].get<double>(), event["peak_bytes"].get<double>());
+}
+
 }  // namespace
 }  // namespace lft::memory_prediction_test

@@ -37,7 +37,9 @@ RgbImage decode_avif(std::string_view bytes, const ImageHeader& header, const st
                      size_t room, Alpha alpha);
 RgbImage decode_heif(std::string_view bytes, const ImageHeader& header, const std::string& where,
                      size_t room, Alpha alpha);
-/// A WebP without animation, by opencv_module.cpp. Throws kUsage if that module is missing.
+/// Loads opencv_module.cpp. Throws kUsage if that module is missing.
+void load_opencv();
+/// A WebP without animation, by opencv_module.cpp. The same error.
 RgbImage decode_with_opencv(std::string_view bytes, const ImageHeader& header,
                             const std::string& where, size_t room, Alpha alpha);
 

@@ -42,7 +42,7 @@ class CerrFilter : public std::streambuf {
 };
 const CerrFilter cerr_filter;
 
-OpencvEntry open_module() {
+OpencvEntry find_entry() {
   const ModuleEntry entry = module_entry(kOpencvModule, kOpencvEntry);
   if (entry.function == nullptr)
     refuse(ErrorKind::kUsage, "this lft cannot read WebP images", entry.path, entry.why,
@@ -51,13 +51,20 @@ OpencvEntry open_module() {
   return reinterpret_cast<OpencvEntry>(entry.function);
 }
 
+OpencvEntry opencv() {
+  static const OpencvEntry entry = find_entry();
+  return entry;
+}
+
 }  // namespace
 
 std::string opencv_library() { return "OpenCV " CV_VERSION; }
 
+void load_opencv() { opencv(); }
+
 RgbImage decode_with_opencv(std::string_view bytes, const ImageHeader& header,
                             const std::string& where, size_t room, Alpha alpha) {
-  static const OpencvEntry decode = open_module();
+  const OpencvEntry decode = opencv();
   const SuppressStderr hush;
   RgbImage image;
   std::string reason;

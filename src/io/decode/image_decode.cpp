@@ -130,6 +130,10 @@ std::string image_libraries() {
          ", " + tiff_library() + ", " + avif_library() + ", " + heif_library();
 }
 
+void load_decoder(const ImageHeader& header) {
+  if (header.kind == "webp" && !header.animated) load_opencv();
+}
+
 RgbImage decode_image(std::string_view bytes, const ImageHeader& header, const std::string& where,
                       Alpha alpha) {
   RgbImage image = decode_stored(bytes, header, where, /*room=*/0, alpha);

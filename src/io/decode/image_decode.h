@@ -32,6 +32,9 @@ RgbImage decode_square(std::string_view bytes, const ImageHeader& header, const 
 /// for a JPEG: all bytes are read, but not all pixels are computed.
 ImageCheck check_image(std::string_view bytes, const std::string& where,
                        const ImageLimits& limits = {});
+/// Loads the library that decode_image() needs for this image, if it is not part of the program, so
+/// that a run does not count its 10 MB as memory of its steps. Errors are decode_image()'s.
+void load_decoder(const ImageHeader& header);
 /// A JPEG file of quality 85, for pages. The same error in a build without OpenCV.
 std::string jpeg_file(const RgbImage& image);
 /// "OpenCV 4.6.0, libjpeg 62, libpng 1.6.39, ..."; empty in a build without decoders.

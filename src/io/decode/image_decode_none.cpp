@@ -15,6 +15,8 @@ namespace {
 std::string image_libraries() { return ""; }
 std::string jpeg_file(const RgbImage&) { no_decoder("a picture"); }
 
+void load_decoder(const ImageHeader&) {}
+
 RgbImage decode_image(std::string_view, const ImageHeader&, const std::string& where, Alpha) {
   no_decoder(where);
 }
