@@ -16,7 +16,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts/bench"))
-from on_gpu import family_runs, machine
+from on_gpu import cases, family_runs, machine, predict
 
 CALL = re.compile(r"^[^#\n]*?(scripts/(?:bench/)?gpu .*--build runs/pack.*)$", re.M)
 NVIDIA_SMI = """#!/bin/sh
@@ -240,3 +240,30 @@ def test_a_program_that_hangs_is_ended_with_its_children_and_its_words_are_kept(
     machine.log = None
     assert code is None and text == "before it hangs\n" and time.monotonic() - begin < 10
     assert (tmp_path / "log").read_text().endswith("before it hangs\n")
+
+
+def test_the_predicted_speed_is_the_measured_one_within_a_tenth():
+    """Of the steps that were measured on an H200."""
+    results = ROOT / "scripts/bench/results"
+    measured = {
+        row["case"]: row["sides"]["lft"]["tokens_per_s"]
+        for name in ("gpu-train", "gpu-qwen")
+        for row in json.loads((results / f"{name}.json").read_text())["results"]
+        if "lft" in row["sides"]
+    }
+    assert len(measured) == 5
+    for text, speed in measured.items():
+        case = cases.parse_case(text)
+        took = sum(part[3] for part in predict.times(case, "h200").values())
+        assert 1e3 * case["batch"] * case["tokens"] / took == pytest.approx(speed, rel=0.1), text
+
+
+def test_a_trace_is_divided_into_the_predicted_parts():
+    trace = json.loads((ROOT / "scripts/bench/results/gpu-trace.json").read_text())
+    found = predict.traced(trace["kernels"])
+    total = sum(took for _, took in found.values())
+    assert total == pytest.approx(trace["busy_ms"], rel=0.01)
+    assert found["the rest"][1] < 0.01 * total
+    lines = predict.table(cases.parse_case("7b:r16:s1076:t16k:d0"), "h200", trace["kernels"])
+    frozen = next(line for line in lines if line.startswith("frozen products"))
+    assert 0.9 < float(frozen.split()[-1]) < 1.1
