@@ -35,7 +35,46 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+constexpr int kLanes = 32;
+
+/// A warp per block of 64 weights, two adjacent ones per lane: one byte of codes.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    quantize_kernel(const T* w, int64_t count, Nf4Middles middle, float* scales, uint8_t* codes) {
+  const int lane = int(threadIdx.x) % kLanes;
+  for (int64_t block = (int64_t(blockIdx.x) * kThreads + threadIdx.x) / kLanes;
+       block * kNf4Block < count; block += int64_t(gridDim.x) * kThreads / kLanes) {
+    const int64_t i = block * kNf4Block + 2 * lane;
+    const float first = i < count ? float(w[i]) : 0.f;
+    const float second = i + 1 < count ? float(w[i + 1]) : 0.f;
+    float absmax = fmaxf(fabsf(first), fabsf(second));
+#pragma unroll
+    for (int step = kLanes / 2; step > 0; step /= 2)
+      absmax = fmaxf(absmax, __shfl_xor_sync(0xFFFFFFFF, absmax, step));
+    if (lane == 0) scales[block] = absmax;
+    const float high = absmax > 0 ? first / absmax : 0.f, low = absmax > 0 ? second / absmax : 0.f;
+    int code = 0;
+#pragma unroll
+    for (int k = 0; k < 15; ++k) {
+      code += high > middle.value[k] ? 16 : 0;
+      code += i + 1 < count && low > middle.value[k] ? 1 : 0;
+    }
+    if (i < count) codes[i / 2] = uint8_t(code);
+  }
+}
+
 }  // namespace
+
+void nf4_quantize_on_device(FloatType type, const void* w, int64_t count, float* scales,
+                            uint8_t* codes, Stream stream) {
+  if (count == 0) return;
+  with_type(type, [&](auto element) {
+    using T = decltype(element);
+    launch("nf4_quantize launch", quantize_kernel<T>,
+           grid_size(nf4_blocks(count), kThreads / kLanes, 1 << 20), kThreads, stream,
+           static_cast<const T*>(w), count, nf4_middles(), scales, codes);
+  });
+}
 
 void nf4_dequantize(const Nf4Weight& from, const float* scale_values, FloatType type,
                     Nf4Range range, void* out, Stream stream) {

@@ -15,6 +15,12 @@ struct Nf4Map {
 };
 const Nf4Map& nf4_map();
 
+/// Midpoints between adjacent values, in float32: a weight's code is the number of those below it.
+struct Nf4Middles {
+  float value[15];
+};
+Nf4Middles nf4_middles();
+
 inline int64_t nf4_blocks(int64_t count) { return (count + kNf4Block - 1) / kNf4Block; }
 inline int64_t nf4_scale_blocks(int64_t count) {
   return (nf4_blocks(count) + kNf4ScaleBlock - 1) / kNf4ScaleBlock;
@@ -37,6 +43,11 @@ struct Nf4Weight {
 /// scale, which is written to scales [nf4_blocks]. Blocks may be quantized concurrently.
 void nf4_quantize_blocks(const float* w, int64_t first, int64_t n, float* scales,
                          const Nf4Weight& to);
+/// The same codes and scales for all blocks of `count` weights w of `type`, on the GPU and
+/// asynchronous; codes and scales: on the device. Only in builds with CUDA. Throws kInternal if the
+/// launch fails.
+void nf4_quantize_on_device(FloatType type, const void* w, int64_t count, float* scales,
+                            uint8_t* codes, Stream stream);
 /// After all blocks: the scales minus their mean, quantized like 8-bit moments, 256 at a time.
 void nf4_quantize_scales(const float* scales, Nf4Weight& to);
 

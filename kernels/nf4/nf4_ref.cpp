@@ -6,18 +6,8 @@
 namespace lft {
 namespace {
 
-/// Midpoints between adjacent values, in float32.
-struct Middles {
-  float value[15];
-};
-Middles middles() {
-  Middles result;
-  for (int i = 0; i < 15; ++i) result.value[i] = (nf4_map().value[i] + nf4_map().value[i + 1]) / 2;
-  return result;
-}
-
-/// The number of midpoints below x, computed without branches.
-int nearest_nf4(const Middles& middle, float x) {
+/// Computed without branches.
+int nearest_nf4(const Nf4Middles& middle, float x) {
   int code = 0;
   for (const float border : middle.value) code += x > border ? 1 : 0;
   return code;
@@ -34,9 +24,15 @@ const Nf4Map& nf4_map() {
   return kMap;
 }
 
+Nf4Middles nf4_middles() {
+  Nf4Middles result;
+  for (int i = 0; i < 15; ++i) result.value[i] = (nf4_map().value[i] + nf4_map().value[i + 1]) / 2;
+  return result;
+}
+
 void nf4_quantize_blocks(const float* w, int64_t first, int64_t n, float* scales,
                          const Nf4Weight& to) {
-  const Middles middle = middles();
+  const Nf4Middles middle = nf4_middles();
   for (int64_t block = first; block < first + n; ++block) {
     const int64_t begin = block * kNf4Block, end = std::min(begin + kNf4Block, to.count);
     float absmax = 0;

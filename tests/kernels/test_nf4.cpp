@@ -109,6 +109,33 @@ TEST(Nf4, TheErrorIsThatOfTheFormat) {
 }
 
 #ifdef LFT_HAVE_CUDA
+/// Also for a block of zeros, and weights half-way between two values.
+TEST(Nf4Gpu, QuantizesAsTheReferenceBitForBit) {
+  if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
+  for (const FloatType type : {FloatType::kF32, FloatType::kBF16, FloatType::kF16}) {
+    for (const int64_t count : {1, 2, 63, 64, 65, 128, 70001}) {
+      std::vector<float> w = normal(count, 9, 1);
+      for (int64_t i = 64; i < std::min<int64_t>(count, 128); ++i) w[i] = 0;
+      for (int64_t k = 0; k < 15 && k + 1 < count; ++k) w[k] = nf4_middles().value[k];
+      w[std::min<int64_t>(count - 1, 15)] = 1;
+      std::vector<uint8_t> stored(count * float_type_size(type));
+      for (int64_t i = 0; i < count; ++i) {
+        store_float(type, stored.data(), i, w[i]);
+        w[i] = load_float(type, stored.data(), i);
+      }
+      std::vector<uint8_t> codes((count + 1) / 2);
+      std::vector<float> scales(nf4_blocks(count));
+      nf4_quantize_blocks(w.data(), 0, nf4_blocks(count), scales.data(),
+                          {count, codes.data(), nullptr, nullptr, 0});
+      test::DeviceArray<uint8_t> from(stored), got(std::vector<uint8_t>(codes.size(), 0xAB));
+      test::DeviceArray<float> got_scales(std::vector<float>(scales.size(), -1));
+      nf4_quantize_on_device(type, from.data(), count, got_scales.data(), got.data(), nullptr);
+      EXPECT_EQ(got.to_host(), codes) << count;
+      EXPECT_EQ(got_scales.to_host(), scales) << count;
+    }
+  }
+}
+
 TEST(Nf4Gpu, EqualsTheReferenceBitForBit) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   for (const int64_t count : {1, 64, 129, 70001}) {

@@ -47,6 +47,8 @@ constexpr Expected kKernels[] = {
     {"grad_stats reduce_kernel", 1, 0, 0},
     // The codes of 8 elements are 32 bits, adjacent to the next lane's.
     {"nf4 dequantize_kernel", 3, 0, 1},
+    // Two adjacent weights per lane, at any alignment.
+    {"nf4 quantize_kernel", 3, 0, 0},
     {"quick_gelu backward_kernel", 3, 2, 1},
     {"quick_gelu forward_kernel", 3, 1, 1},
     {"rms_norm backward_any_kernel", 15, 7, 1},  // x, w and dy twice, dsum

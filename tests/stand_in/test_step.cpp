@@ -105,6 +105,31 @@ TEST_P(StepCounts, AWholeRunReadsOnceAStep) {
   EXPECT_EQ((last - first).pageable_copies, 0);
 }
 
+/// Not for as many sequences as a step's micro-batches have together, 40 here: rounded up to 16.
+TEST(PackedAttention, IsLaunchedForTheSequencesOfItsMicroBatch) {
+  const ShardRun files(40);
+  Recipe recipe = files.recipe("out");
+  recipe.precision.compute = "bf16", recipe.model.base_dtype = "bf16";
+  recipe.train.max_tokens_per_step = 256;
+  recipe.train.batch_size = 4, recipe.train.grad_accum = 10, recipe.train.max_steps = 1;
+  RunInputs inputs = open_inputs(recipe);
+  lft::train::Run run = make_run(std::move(inputs));
+  StepOptions options = run_step_options(run);
+  const std::unique_ptr<GraphPasses> passes = make_graph_passes(run);
+  ASSERT_NE(passes, nullptr);
+  options.passes = passes.get();
+  const Counts before = counts();
+  const StepSamples samples = start_loader(run, 0)->next();
+  const StepOutcome outcome = train_step({run.model.model, run.optimizer, run.scaler, run.schedule},
+                                         options, samples, run.state);
+  ASSERT_EQ(outcome.result, StepResult::kTaken) << outcome.reason;
+  const int64_t layers = run.config.text.layers,
+                passed = layers * static_cast<int64_t>(samples.micro.size());
+  const Counts of_step = counts() - before;
+  EXPECT_GT(of_step.attended_sequences, 0);
+  EXPECT_LE(of_step.attended_sequences, 16 * passed);
+}
+
 /// Of answers before and after training, in deterministic mode.
 TEST(Answers, AreGeneratedWithoutASortPerToken) {
   const ShardRun files(10);

@@ -40,6 +40,10 @@ void dequantize_block(const Nf4Weight& from, const float* scale_values, int64_t 
   if (count % 2 == 1) out[count - 1] = value[codes[count / 2] >> 4];
 }
 
+at::Tensor scale_values() {
+  return at::from_blob(const_cast<float*>(code_maps().exp_avg.value), {256}, at::kFloat);
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, at::Tensor>> Nf4Storage::parts() const {
@@ -68,11 +72,46 @@ c10::intrusive_ptr<Nf4Storage> empty_nf4(int64_t out, int64_t in, at::Device dev
   return storage;
 }
 
+#ifdef LFT_HAVE_CUDA
+namespace {
+
+/// The codes of the weights are made on the device, from their stored dtype; those of the scales,
+/// one for 64 weights, on the host.
+c10::intrusive_ptr<Nf4Storage> quantize_on_device(const at::Tensor& weight_oi, at::Device device) {
+  const at::Tensor there = weight_oi.to(device).contiguous();
+  auto storage = empty_nf4(there.size(0), there.size(1), device);
+  const at::Tensor scales =
+      at::empty({nf4_blocks(there.numel())}, there.options().dtype(at::kFloat));
+  on_device(device, [&](Stream stream) {
+    nf4_quantize_on_device(*float_type(there.scalar_type()), there.const_data_ptr(), there.numel(),
+                           scales.mutable_data_ptr<float>(),
+                           storage->codes.mutable_data_ptr<uint8_t>(), stream);
+  });
+  const at::Tensor scale_codes = at::empty_like(storage->scale_codes, at::kCPU),
+                   scale_absmax = at::empty_like(storage->scale_absmax, at::kCPU);
+  Nf4Weight to{.count = there.numel(),
+               .scale_codes = scale_codes.mutable_data_ptr<uint8_t>(),
+               .scale_absmax = scale_absmax.mutable_data_ptr<float>()};
+  nf4_quantize_scales(scales.cpu().const_data_ptr<float>(), to);
+  storage->scale_offset = to.scale_offset;
+  storage->scale_codes.copy_(scale_codes);
+  storage->scale_absmax.copy_(scale_absmax);
+  storage->scale_values.copy_(scale_values());
+  return storage;
+}
+
+}  // namespace
+#endif
+
 c10::intrusive_ptr<Nf4Storage> quantize_nf4(const at::Tensor& weight_oi, at::Device device) {
+#ifdef LFT_HAVE_CUDA
+  if (runs_kernels(device) && float_type(weight_oi.scalar_type()))
+    return quantize_on_device(weight_oi, device);
+#endif
   const at::Tensor dense = weight_oi.to(at::kCPU, at::kFloat).contiguous();
   auto storage = empty_nf4(dense.size(0), dense.size(1), at::kCPU);
   const int64_t count = dense.numel();
-  std::copy_n(code_maps().exp_avg.value, 256, storage->scale_values.mutable_data_ptr<float>());
+  storage->scale_values.copy_(scale_values());
   Nf4Weight to = raw(*storage);
   const at::Tensor scales = at::empty({nf4_blocks(count)}, at::kFloat);
   parallel_for(nf4_blocks(count), kLoopGrain / kNf4Block, [&](int64_t begin, int64_t end) {

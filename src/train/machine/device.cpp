@@ -70,11 +70,7 @@ bool open_cuda() {
     return stay_on_cpu("LibTorch's CUDA library cannot be opened: " + loader_error());
   const bool found = at::detail::getCUDAHooks().deviceCount() > 0;
   if (!found) no_cuda_reason = "LibTorch's CUDA library finds no device";
-  // Sums of products stay in float32 when cuBLAS splits a long one (models/ops/core/precision.h).
-  at::globalContext().setAllowFP16ReductionCuBLAS(false);
-  at::globalContext().setAllowBF16ReductionCuBLAS(false);
-  // cuDNN attention builds a plan (0.1 s) for every new shape and thread and keeps all of them.
-  at::globalContext().setSDPUseCuDNN(false);
+  choose_cuda_libraries();
   return found;
 }
 
@@ -119,6 +115,14 @@ at::Device default_device() {
     return open_cuda() ? own_gpu(at::kCUDA) : at::Device(at::kCPU);
   }();
   return device;
+}
+
+void choose_cuda_libraries() {
+  // Sums of products stay in float32 when cuBLAS splits a long one (models/ops/core/precision.h).
+  at::globalContext().setAllowFP16ReductionCuBLAS(false);
+  at::globalContext().setAllowBF16ReductionCuBLAS(false);
+  // cuDNN attention builds a plan (0.1 s) for every new shape and thread and keeps all of them.
+  at::globalContext().setSDPUseCuDNN(false);
 }
 
 void take_local_gpu(int64_t local_rank) {

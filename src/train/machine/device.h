@@ -15,6 +15,8 @@ namespace lft::train {
 /// libraries on the first call. A separate linked backend (LibTorch's PrivateUse1) takes precedence
 /// over both.
 at::Device default_device();
+/// How LibTorch multiplies and attends on an NVIDIA GPU; default_device() calls it for one.
+void choose_cuda_libraries();
 /// Called in the n-th process of a machine before the first call of default_device(), which then
 /// returns the n-th GPU, or the only visible one; kUsage if several are visible but not n.
 void take_local_gpu(int64_t local_rank);

@@ -26,6 +26,7 @@ struct Counts {
   int64_t waits = 0;       // waits for a stream, an event or the device, without reading
   int64_t pageable_copies = 0;  // copies from unpinned host memory: the host waits
   int64_t pinned_copies = 0;
+  int64_t attended_sequences = 0;  // of packed attention: a GPU launches blocks for each
   int64_t sorted_writes = 0;       // index_put_ under deterministic algorithms: sorts its places
   int64_t allocations = 0;         // tensor allocations
   int64_t device_allocations = 0;  // pool growths, which are slow on a GPU
@@ -39,6 +40,7 @@ inline Counts operator-(Counts a, const Counts& b) {
   a.waits -= b.waits;
   a.pageable_copies -= b.pageable_copies;
   a.pinned_copies -= b.pinned_copies;
+  a.attended_sequences -= b.attended_sequences;
   a.sorted_writes -= b.sorted_writes;
   a.allocations -= b.allocations;
   a.device_allocations -= b.device_allocations;

@@ -74,6 +74,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> flash_for
   const Varlen call{as_cpu(q),         as_cpu(k), as_cpu(v), as_cpu(*starts_q),
                     as_cpu(*starts_k), *scale,    causal};
   count_bytes({q, k, v, out, lse});
+  count(&Counts::attended_sequences, starts_q->numel() - 1);
   launch([call, out = as_cpu(out)] {
     call.each([&](Varlen::Range queries, Varlen::Range keys) {
       const at::Tensor p = call.probabilities(call.part(call.q, queries), call.part(call.k, keys));
