@@ -41,6 +41,12 @@ at::Tensor flash_attention(const at::Tensor& q_the, const at::Tensor& k_tge,
 
 }  // namespace
 
+bool widens_attention(at::ScalarType dtype, const at::Device& device) {
+  if (!widens_products(dtype, device)) return false;
+  const at::Tensor head = at::empty({1, 1, 1, 2}, dtype);
+  return !fits_tiles(head, head, /*causal=*/false);
+}
+
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const at::Tensor& mask, bool causal) {
   expect_dims(q, "q", {{"b"}, {"h"}, {"t"}, {"e"}});

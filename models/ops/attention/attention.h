@@ -7,6 +7,10 @@
 
 namespace lft::ops {
 
+/// Whether attention without a mask runs in float32 in this dtype, as widened products do (gemm.h):
+/// not where it runs in tiles.
+bool widens_attention(at::ScalarType dtype, const at::Device& device);
+
 /// q [b, h, t, e], k and v [b, h, s, e] of one dtype -> that dtype, with the softmax in float32.
 /// `mask` (broadcast to [b, h, t, s]; bool, or of the dtype of q and added to the scores) selects
 /// the visible keys; undefined: all, or with `causal` those up to the position. FP16 on a CPU runs

@@ -1,7 +1,8 @@
 // The matrix products of the ops. FP16 products on a CPU, and BF16 products on an x86 CPU without
-// AVX-512, run as float32 products of the widened operands with the result rounded: exact operands
-// and float32 accumulation, as in tensor cores. The GEMMs of LibTorch would be an order of
-// magnitude slower there. Products of a few rows without a graph are computed by few_rows.h.
+// AMX or AMD's avx512_bf16, run as float32 products of the widened operands with the result
+// rounded: exact operands and float32 accumulation, as in tensor cores. The GEMMs of LibTorch would
+// be 1.5 times to an order of magnitude slower there. Products of a few rows without a graph are
+// computed by few_rows.h.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -70,7 +70,7 @@ double branch_keeps(const Counting& c, const Stack& s, const Block& b, bool grap
 /// for the output.
 double attention_keeps(const Counting& c, const Stack& s, const Block& b, bool& graph) {
   const PassTypes& t = c.types;
-  const double wide = t.widens ? 4 : t.compute;
+  const double wide = t.widens_attention ? 4 : t.compute;
   int64_t users = 0;
   double saved = 0;
   for (const Layer& layer : b.qkv) {
@@ -87,7 +87,7 @@ double attention_keeps(const Counting& c, const Stack& s, const Block& b, bool& 
   if (graph) saved += b.attended * (4 * s.attention * wide + 4 * s.attention / s.head);
   if (graph && s.tower.head_norms)  // q and k before their norms
     saved += b.tokens * (s.heads + s.kv_heads) * (s.head * t.compute + 4);
-  if (t.widens && graph) saved += b.attended * s.attention * t.compute;
+  if (t.widens_attention && graph) saved += b.attended * s.attention * t.compute;
   const bool keeps_o = c.trains.keeps_input(b.o.name);
   if (keeps_o && (!graph || b.kept < b.tokens || s.joined || s.gates))
     saved += b.kept * s.attention * t.compute;
@@ -190,7 +190,7 @@ Stack make_stack(const family::Tower& tower, const std::string& unit, const std:
 MemoryUnit block_unit(const Counting& c, const Stack& s, int64_t index, bool reached) {
   const PassTypes& t = c.types;
   const Block b = make_block(s, index);
-  const double compute = t.compute, d = s.width, wide = t.widens ? 4 : compute;
+  const double compute = t.compute, d = s.width, wide = t.widens_attention ? 4 : compute;
   const double inner = b.kept * s.inner * compute;
   MemoryUnit unit{.name = s.unit + std::to_string(index), .part = s.part};
   unit.input = b.tokens * d * s.stream;

@@ -236,7 +236,8 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
     const bool compiles = settings.precision.compute == at::kBFloat16 && !types.widens;
     double activations = 0;
     for (const auto& [part, bytes] : moment.activations) activations += bytes;
-    add("between blocks", (compiles ? kGapsAmongProducts : kGaps) * activations);
+    const bool tiles = types.widens && !types.widens_attention;  // also products of oneDNN
+    add("between blocks", (compiles || tiles ? kGapsAmongProducts : kGaps) * activations);
     add("stacks and small blocks",
         kSmallBlocks + kWorkerBlocks * static_cast<double>(settings.recipe.data.workers) *
                            (settings.evaluated_rows > 0 ? 2 : 1));  // an evaluation has its own

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "models/family/scopes.h"
+#include "models/ops/attention/attention.h"
 #include "models/ops/core/gemm.h"
 #include "models/ops/elementwise/token_logprobs.h"
 #include "models/ops/weight/fp8.h"
@@ -175,6 +176,7 @@ PassTypes pass_types(const RunSettings& settings) {
   types.vision_stream = stream(trains_whole(settings.recipe, family::kVision));
   types.norm = compute == at::kBFloat16 ? 2.0 : types.stream;
   types.widens = ops::widens_products(compute, settings.device);
+  types.widens_attention = ops::widens_attention(compute, settings.device);
   types.gpu = !settings.device.is_cpu();
   return types;
 }

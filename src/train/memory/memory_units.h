@@ -24,8 +24,9 @@ struct PassShape {
 struct PassTypes {
   // Bytes per element: residual stream, products, norm outputs, frozen weights.
   double stream = 4, compute = 4, norm = 4, vision_stream = 4, weight = 4;
-  bool casts = false;   // frozen weights are not stored in the products' dtype
-  bool widens = false;  // products are computed in float32 (models/ops/core/gemm.h)
+  bool casts = false;             // frozen weights are not stored in the products' dtype
+  bool widens = false;            // products are computed in float32 (models/ops/core/gemm.h)
+  bool widens_attention = false;  // and so is attention, not in tiles
   bool gpu = false;
 };
 

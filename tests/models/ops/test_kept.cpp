@@ -5,7 +5,7 @@
 #include "models/llama/llama.h"
 #include "models/lora/inject.h"
 #include "models/lora/lora.h"
-#include "models/ops/core/gemm.h"
+#include "models/ops/attention/attention.h"
 #include "models/ops/core/precision.h"
 #include "models/tiny.h"
 #include "support/counting_allocator.h"
@@ -65,10 +65,10 @@ int64_t lean_bytes(const LlamaConfig& c, int64_t rank) {
          14 * rank + 2 * 4;
 }
 
-/// Additional per token, if the processor computes BF16 products in float32: q k v and the
+/// Additional per token, if the processor computes attention of BF16 in float32: q k v and the
 /// attention output are kept in float32, and the latter in BF16 too.
 int64_t widened_bytes(const LlamaConfig& c) {
-  const bool widens = ops::widens_products(at::kBFloat16, at::kCPU);
+  const bool widens = ops::widens_attention(at::kBFloat16, at::kCPU);
   return widens ? (4 * (4 - 2) + 2) * c.heads * c.head_dim : 0;
 }
 
