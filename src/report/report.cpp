@@ -165,7 +165,7 @@ io::Json answer_json(const ReportAnswer& one, const Metrics& metrics) {
                    {"question", has_image ? without_image_marks(one.question) : one.question},
                    {"reference", one.reference},
                    {"answer", one.answer},
-                   {"before", one.before},
+                   {"before", one.before ? io::Json(*one.before) : io::Json()},
                    {"evaluations", answers_by_step(metrics, one.id)},
                    {"note", one.note},
                    {"image", image_url(one.image_png)}};

@@ -23,10 +23,10 @@ struct ReportPair {
 };
 struct ReportAnswer {
   std::string id, question, reference, answer;
-  std::string image_png;    // raw PNG or JPEG bytes, embedded as a data URL; may be empty
-  std::string before = {};  // the answer before training; empty: not known
-  std::string note = {};    // about the images: that there are more, or why none is shown
-  bool answered = true;     // false: `answer` is that of the last event eval_answers
+  std::string image_png;  // raw PNG or JPEG bytes, embedded as a data URL; may be empty
+  std::optional<std::string> before = {};  // the answer before training, if it is known
+  std::string note = {};  // about the images: that there are more, or why none is shown
+  bool answered = true;   // false: `answer` is that of the last event eval_answers
   std::optional<ReportPair> pair = {};
 };
 using ReportFacts = std::vector<std::pair<std::string, std::string>>;

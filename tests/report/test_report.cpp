@@ -282,18 +282,23 @@ TEST(Report, EveryGroupsRateAndTheAnswersBeforeAreThere) {
   }
   ReportInput input;
   input.metrics_path = scratch.path("m");
-  input.answers = {{.id = "a",
-                    .question = "q",
-                    .reference = "7",
-                    .answer = "7",
-                    .image_png = "",
-                    .before = "<b>1"}};
+  input.answers = {
+      {.id = "a",
+       .question = "q",
+       .reference = "7",
+       .answer = "7",
+       .image_png = "",
+       .before = "<b>1"},
+      {.id = "b", .question = "q", .reference = "7", .answer = "7", .image_png = "", .before = ""},
+      {.id = "c", .question = "q", .reference = "7", .answer = "7", .image_png = ""}};
   input.answers_of = "held-out rows";
   write_report(scratch.path("r.html"), input);
   const Json data = data_of(read_file(scratch.path("r.html")));
   EXPECT_EQ(data["series"]["lr projector"], Json::parse("[[1.0,2e-5],[2.0,2e-5]]"));
   EXPECT_EQ(data["series"]["lr base B"], Json::parse("[[1.0,1.0],[2.0,2.0]]"));
   EXPECT_EQ(data["answers"][0]["before"], "<b>1");
+  EXPECT_EQ(data["answers"][1]["before"], "");  // shown as (nothing)
+  EXPECT_TRUE(data["answers"][2]["before"].is_null());
   EXPECT_EQ(data["answers_of"], "held-out rows");
 }
 

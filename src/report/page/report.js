@@ -70,9 +70,9 @@ function fillAnswer(list, one) {
     element(list, 'dt', 'rejected');
     element(list, 'dd', one.pair.rejected);
   }
-  if (one.before !== '') {
+  if (one.before !== null) {
     element(list, 'dt', one.pair ? 'model before' : 'before');
-    element(list, 'dd', one.before, 'before');
+    element(list, 'dd', said(one.before), 'before');
   }
   for (const [step, answer] of one.pair ? [] : one.evaluations) {
     element(list, 'dt', 'step ' + step);
