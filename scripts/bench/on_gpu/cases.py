@@ -211,19 +211,23 @@ def vision_flops(size):
     return products + seen * 4 * patches**2 * width
 
 
+def modules(shape):
+    """(inputs, outputs) of the linear layers of a decoder layer."""
+    t = shape["text"]
+    d, inner = t["hidden_size"], t["intermediate_size"]
+    head = t.get("head_dim", d // t["num_attention_heads"])
+    q, kv = head * t["num_attention_heads"], head * t["num_key_value_heads"]
+    return [(d, q), (d, kv), (d, kv), (q, d), (d, inner), (d, inner), (inner, d)]
+
+
 def useful_flops(case):
     """Operations of a step: 4 N for the frozen layers (no weight gradient), LoRA forward and
     backward, causal attention, the vision tower's forward pass and the head on supervised rows.
     Recomputation is not counted."""
     shape = SIZES[case["size"]]
-    t = shape["text"]
-    d, inner, layers = t["hidden_size"], t["intermediate_size"], t["num_hidden_layers"]
-    head = t.get("head_dim", d // t["num_attention_heads"])
-    q, kv = head * t["num_attention_heads"], head * t["num_key_value_heads"]
-    per_token = layers * (
-        4 * (2 * d * q + 2 * d * kv + 3 * d * inner)
-        + 6 * case["rank"] * (2 * (d + q) + 2 * (d + kv) + 3 * (d + inner))
-    )
+    layers, linear = shape["text"]["num_hidden_layers"], modules(shape)
+    d, q = linear[0]
+    per_token = layers * sum(4 * i * o + 6 * case["rank"] * (i + o) for i, o in linear)
     attention = 3.5 * 2 * case["tokens"] ** 2 * q * layers
     head = 4 * d * shape["vocab"] * case["supervised"]
     vision = vision_flops(case["size"])

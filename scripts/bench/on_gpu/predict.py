@@ -21,7 +21,7 @@ PARTS = {  # the first pattern that a kernel's name contains
     "rotary positions": r"rope",
     "SwiGLU": r"swiglu",
     "head's softmax": r"token_logprob",
-    "vision tower, without its products": r"layer_norm|quick_gelu|rms_norm|conv|im2col",
+    "vision tower, without its products": r"layer_norm|quick_gelu|conv|im2col",
     "update and checks": r"adamw|grad_stats|multi_tensor",
     "low-rank products": r"splitK|nvjet_\w+?_tst_(?:(?:8|16|24|32|48|64|96)x\d+|\d+x(?:8|16|32))_",
     "frozen products": r"nvjet|gemm|cutlass|xmma",
@@ -34,15 +34,6 @@ def part_of(kernel):
     return next(found, "the rest")
 
 
-def modules(shape):
-    """(inputs, outputs) of the linear layers of a decoder layer."""
-    t = shape["text"]
-    d, inner = t["hidden_size"], t["intermediate_size"]
-    head = t.get("head_dim", d // t["num_attention_heads"])
-    q, kv = head * t["num_attention_heads"], head * t["num_key_value_heads"]
-    return [(d, q), (d, kv), (d, kv), (q, d), (d, inner), (d, inner), (inner, d)]
-
-
 def work(case):
     """{part: (operations, bytes, launches)} of a packed step without dropout and recomputation. The
     last layer's output projection and MLP, and the head, run on the positions before supervised
@@ -52,7 +43,7 @@ def work(case):
     d, inner, layers = t["hidden_size"], t["intermediate_size"], t["num_hidden_layers"]
     rows, tokens, rank = case["batch"], case["tokens"], case["rank"]
     positions, kept = rows * tokens, rows * case["supervised"]
-    linear = modules(shape)
+    linear = cases.modules(shape)
     q, kv = linear[0][1], linear[1][1]
     sizes = [i * o for i, o in linear]
     # Of each module: positions of the forward and of the backward pass, over all layers.

@@ -358,7 +358,10 @@ at::Tensor as_cpu(const at::Tensor& tensor) {
                        tensor.options().device(at::kCPU).requires_grad(false));
 }
 
-int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
+void count_bytes(const std::vector<at::Tensor>& used) {
+  for (const at::Tensor& tensor : used)
+    count(&Counts::bytes, static_cast<int64_t>(tensor.nbytes()));
+}
 
 bool is_pinned_address(const void* address) { return PinnedMemory::owns(address); }
 

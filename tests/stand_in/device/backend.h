@@ -45,8 +45,8 @@ void refuse_in_capture(const std::string& what);
 
 /// CPU view of a tensor's memory; owns nothing. Read and write it only under Access.
 at::Tensor as_cpu(const at::Tensor& tensor);
-/// Of its elements.
-int64_t bytes_of(const at::Tensor& tensor);
+/// Adds the tensors' elements to Counts::bytes.
+void count_bytes(const std::vector<at::Tensor>& used);
 /// Whether the host memory is pinned.
 bool is_pinned_address(const void* address);
 

@@ -58,10 +58,6 @@ void check_varlen(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   TORCH_CHECK(k.scalar_type() == q.scalar_type() && v.scalar_type() == q.scalar_type());
 }
 
-void count_bytes(const std::vector<at::Tensor>& used) {
-  for (const at::Tensor& tensor : used) count(&Counts::bytes, bytes_of(tensor));
-}
-
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> flash_forward(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
     const std::optional<at::Tensor>& starts_q, const std::optional<at::Tensor>& starts_k, int64_t,

@@ -67,7 +67,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
       count(&Counts::host_reads);
     }
   }
-  count(&Counts::bytes, bytes_of(from) + bytes_of(to));
+  count_bytes({from, to});
   const at::Tensor in = source.is_cpu() ? source : as_cpu(source);
   const at::Tensor out = to.is_cpu() ? to : as_cpu(to);
   launch([in, out] { at::Tensor(out).copy_(in); });
@@ -203,9 +203,8 @@ class CpuCall {
     torch::jit::drop(stack_, arguments_.size());
     std::vector<at::Tensor> fresh;  // results as CPU views of device memory
     for (size_t i = 0; i < results.size(); ++i) stack_.push_back(bring(i, results[i], fresh));
-    for (const std::vector<at::Tensor>& used : {copies_, fresh}) {
-      for (const at::Tensor& tensor : used) count(&Counts::bytes, bytes_of(tensor));
-    }
+    count_bytes(copies_);
+    count_bytes(fresh);
     if (records) record(std::move(fresh));
   }
 
