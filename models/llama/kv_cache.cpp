@@ -44,7 +44,41 @@ at::Device device_of(const KvCache& cache) {
   return std::ranges::find_if(cache.keys, defined)->device();
 }
 
+/// Writes to places that all differ, for which PyTorch's deterministic index_put_ on a GPU would
+/// sort them first.
+class DistinctPlaces {
+ public:
+  explicit DistinctPlaces(at::Device device)
+      : sorts_(!device.is_cpu() && context_.deterministicAlgorithms()),
+        warns_(context_.deterministicAlgorithmsWarnOnly()) {
+    if (sorts_) context_.setDeterministicAlgorithms(false, warns_);
+  }
+  ~DistinctPlaces() {
+    if (sorts_) context_.setDeterministicAlgorithms(true, warns_);
+  }
+  DistinctPlaces(const DistinctPlaces&) = delete;
+
+ private:
+  at::Context& context_ = at::globalContext();
+  const bool sorts_, warns_;
+};
+
+/// Makes room for `needed` positions of keys or values like `like_bhte`.
+void grow(int64_t needed, const at::Tensor& like_bhte, at::Tensor* held_bhse) {
+  if (held_bhse->defined() && held_bhse->size(2) >= needed) return;
+  const int64_t capacity = whole_key_steps(
+      held_bhse->defined() ? std::max(needed, held_bhse->size(2) * 2) : needed + 64);
+  *held_bhse =
+      with_capacity(held_bhse->defined() ? *held_bhse : like_bhte.narrow(2, 0, 0), capacity);
+}
+
 }  // namespace
+
+std::vector<int64_t> KvCache::next_positions() const {
+  std::vector<int64_t> next = lengths;
+  for (size_t row = 0; row < offsets.size(); ++row) next[row] += offsets[row];
+  return next;
+}
 
 int64_t whole_key_steps(int64_t keys) {
   constexpr int64_t kStep = 256;
@@ -57,6 +91,21 @@ at::Tensor with_capacity(const at::Tensor& held_bhse, int64_t capacity) {
                                 held_bhse.options());
   larger.narrow(2, 0, held_bhse.size(2)).copy_(held_bhse);
   return larger;
+}
+
+void store_first(const at::Tensor& fresh_bthe, at::Tensor* held_bhse) {
+  const at::Tensor fresh = fresh_bthe.transpose(1, 2);
+  grow(fresh.size(2), fresh, held_bhse);
+  held_bhse->narrow(2, 0, fresh.size(2)).copy_(fresh);
+}
+
+at::Tensor store_next(const at::Tensor& fresh_bthe, const CachePlaces& places,
+                      at::Tensor* held_bhse) {
+  grow(places.seen, fresh_bthe.transpose(1, 2), held_bhse);
+  const DistinctPlaces distinct(held_bhse->device());
+  held_bhse->index_put_({places.rows_b, at::indexing::Slice(), places.places_b},
+                        fresh_bthe.squeeze(1));
+  return held_bhse->narrow(2, 0, places.seen);
 }
 
 void clear_after_lengths(KvCache& cache) {

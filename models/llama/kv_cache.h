@@ -3,6 +3,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -19,6 +20,15 @@ struct KvCache {
   std::vector<int64_t> offsets;  // per row: the next position minus its index in the row;
                                  // empty: 0
   bool empty() const { return keys.empty(); }
+  int64_t longest() const { return *std::ranges::max_element(lengths); }
+  /// The position of the next token of each row.
+  std::vector<int64_t> next_positions() const;
+};
+
+/// Where the next position of each row is stored.
+struct CachePlaces {
+  at::Tensor rows_b, places_b;  // int64: the row, and the index in it
+  int64_t seen = 0;             // positions up to the last that attention may see
 };
 
 /// The number of keys rounded up to whole steps, the length that attention uses. A GPU plans its
@@ -27,6 +37,12 @@ int64_t whole_key_steps(int64_t keys);
 
 /// Keys or values with at least this capacity; new positions are zero.
 at::Tensor with_capacity(const at::Tensor& held_bhse, int64_t capacity);
+/// Writes the first positions of all rows, [b, t, heads, e], to a layer's keys or values.
+void store_first(const at::Tensor& fresh_bthe, at::Tensor* held_bhse);
+/// Appends one position to each row of a layer's keys or values, [b, 1, heads, e], and returns them
+/// up to the last visible position: [b, heads, places.seen, e].
+at::Tensor store_next(const at::Tensor& fresh_bthe, const CachePlaces& places,
+                      at::Tensor* held_bhse);
 /// Sets the positions from each row's length on to zero, after a pass that stored more. A state
 /// cannot be shortened.
 void clear_after_lengths(KvCache& cache);

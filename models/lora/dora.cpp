@@ -4,7 +4,9 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "models/base/call.h"
 #include "models/ops/core/precision.h"
@@ -36,12 +38,43 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
   }
 };
 
+/// y = z g (+ b) for each row, rounded once to z's dtype. The product z is saved for the gradient
+/// of g.
+struct GainFunction : torch::autograd::Function<GainFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& z, const at::Tensor& gain_o,
+                            const std::optional<at::Tensor>& bias_o) {
+    ctx->save_for_backward({z, gain_o});
+    ctx->saved_data["bias"] = bias_o && bias_o->requires_grad();
+    at::Tensor y = at::empty_like(z);
+    return bias_o ? at::addcmul_out(y, *bias_o, z, gain_o) : at::mul_out(y, z, gain_o);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &dy = grads[0], &z = saved[0], &gain_o = saved[1];
+    at::Tensor dz, dgain_o, dbias_o;
+    if (ctx->needs_input_grad(0)) {
+      dz = at::empty_like(z);
+      at::mul_out(dz, dy, gain_o);
+    }
+    if (ctx->needs_input_grad(1)) {
+      at::Tensor products = at::empty(z.sizes(), z.options().dtype(at::kFloat));
+      dgain_o = at::mul_out(products, dy, z).reshape({-1, z.size(-1)}).sum(0);
+    }
+    if (ctx->saved_data["bias"].toBool()) dbias_o = dy.reshape({-1, dy.size(-1)}).sum(0);
+    return {dz, dgain_o, dbias_o};
+  }
+};
+
+/// Rows of a weight that are widened to float32 at a time: as many as a processor's cache has room
+/// for, or on a GPU few products of a useful size.
+int64_t rows_at_once(int64_t in, bool gpu) {
+  return std::max<int64_t>(1, (gpu ? 1 << 25 : 1 << 19) / std::max<int64_t>(1, in));
+}
+
 /// W + scale B A in float32, as a new tensor.
-at::Tensor directions_oi(const ops::Weight& weight_oi, const at::Tensor& a_ri,
+at::Tensor directions_oi(const at::Tensor& weight_oi, const at::Tensor& a_ri,
                          const at::Tensor& b_or, double scale) {
-  const at::Tensor weight = weight_oi.to(at::kFloat);
-  return weight_oi.can_alias_as(at::kFloat) ? at::addmm(weight, b_or, a_ri, 1, scale)
-                                            : weight.addmm_(b_or, a_ri, 1, scale);
+  return at::addmm(weight_oi.to(at::kFloat), b_or, a_ri, 1, scale);
 }
 
 /// m / ||W + scale B A||; 0 for a row of zeros, whose magnitude is also 0.
@@ -76,6 +109,10 @@ std::vector<AdapterTensor> dora_tensors() {
 /// two scaled products and the dropped input.
 double kept_by_dora(double in, double out, bool drops) { return drops ? 2 * out + in : out; }
 
+double widened_by_dora(double in, double out, bool gpu) {
+  return in * std::min(out, static_cast<double>(rows_at_once(static_cast<int64_t>(in), gpu)));
+}
+
 }  // namespace
 
 Variant dora_variant() {
@@ -92,7 +129,7 @@ Variant dora_variant() {
                 return dora_merged_oi(weight_oi, tensors.at("lora_A"), tensors.at("lora_B"),
                                       tensors.at(kMagnitude), scale);
               },
-          .memory = {.low_rank_only = false, .makes_weight = true, .kept = kept_by_dora}};
+          .memory = {.low_rank_only = false, .widened = widened_by_dora, .kept = kept_by_dora}};
 }
 
 DoraAdapter::DoraAdapter(const layers::LinearImpl& layer, const LoraOptions& options, double scale)
@@ -113,8 +150,7 @@ at::Tensor DoraAdapter::forward(const at::Tensor& x, const ops::Weight& weight_o
   const ops::DropoutMask mask = ops::dropout_mask(dropout_, current_module_path());
   if (mask.threshold == 0) {
     const at::Tensor z = ops::linear(x, weight_oi, {}, ops::LowRank{a_ri, b_or, scale_, {}});
-    const at::Tensor y = z * gain;
-    return (bias_o.defined() ? y + bias_o : y).to(z.scalar_type());
+    return GainFunction::apply(z, gain, bias_o.defined() ? std::optional(bias_o) : std::nullopt);
   }
   const at::Tensor plain = ops::linear(x, weight_oi, bias_o);
   const at::Tensor dropped = DropoutFunction::apply(
@@ -132,7 +168,18 @@ at::Tensor DoraAdapter::merged_oi(const at::Tensor& weight_oi) const {
 at::Tensor dora_norm_o(const ops::Weight& weight_oi, const at::Tensor& a_ri, const at::Tensor& b_or,
                        double scale) {
   const at::NoGradGuard no_grad;
-  return at::linalg_vector_norm(directions_oi(weight_oi, a_ri, b_or, scale), 2, {1});
+  const at::Tensor weight = weight_oi.coded() ? weight_oi.to(at::kFloat) : weight_oi.dense();
+  const int64_t out = weight.size(0), step = rows_at_once(weight.size(1), !weight.is_cpu());
+  at::Tensor norm_o = at::empty({out}, b_or.options());
+  for (int64_t first = 0; first < out; first += step) {
+    const int64_t count = std::min(step, out - first);
+    at::Tensor some_o = norm_o.narrow(0, first, count);
+    at::linalg_vector_norm_out(
+        some_o,
+        directions_oi(weight.narrow(0, first, count), a_ri, b_or.narrow(0, first, count), scale), 2,
+        {1});
+  }
+  return norm_o;
 }
 
 at::Tensor dora_merged_oi(const at::Tensor& weight_oi, const at::Tensor& a_ri,

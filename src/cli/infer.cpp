@@ -29,6 +29,7 @@
 #include "src/recipe/recipe.h"
 #include "src/recipe/shipped.h"
 #include "src/text/chat/template_files.h"
+#include "src/train/machine/cpu_allocator.h"
 #include "src/train/machine/device.h"
 #include "src/train/machine/precision.h"
 
@@ -278,6 +279,7 @@ InferModel load_infer_model(const InferOptions& options) {
   if (!options.adapter.empty()) hf::load_adapter(out.model, adapter);
   lora::keep_shadows(*out.model, out.dtype);
   out.model->eval();
+  if (out.device.is_cpu()) train::keep_freed_memory();
   return out;
 }
 

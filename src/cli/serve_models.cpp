@@ -12,6 +12,7 @@
 #include "src/hf/weights_load.h"
 #include "src/io/files.h"
 #include "src/io/run_folder.h"
+#include "src/train/machine/cpu_allocator.h"
 
 namespace lft::cli {
 namespace {
@@ -108,6 +109,7 @@ ServedModels load_several(const InferOptions& options, const std::string& name,
     add_variant(out, adapters[i].name, infer_encode(options, base, dirs[i], *out.infer.tokenizer));
     out.adapters->add(dirs[i], out.infer.dtype);
   }
+  if (out.infer.device.is_cpu()) train::keep_freed_memory();
   return out;
 }
 

@@ -7,11 +7,11 @@
 #include <cmath>
 #include <limits>
 #include <set>
-#include <tuple>
 
 #include "kernels/common/error.h"
 #include "models/ops/core/few_rows.h"
 #include "models/ops/core/precision.h"
+#include "models/ops/elementwise/logits.h"
 #include "src/data/batch.h"
 #include "src/data/loader.h"
 
@@ -82,7 +82,7 @@ std::vector<T> at_places(const std::vector<T>& all, const std::vector<int64_t>& 
 }  // namespace
 
 int64_t pick_token(const at::Tensor& logits_v, const GenerateOptions& options, double uniform) {
-  if (options.temperature <= 0) return logits_v.argmax().item<int64_t>();
+  if (options.temperature <= 0) return ops::largest(logits_v);
   const double top_p = options.top_p;
   const at::Tensor wide_v = logits_v.to(at::kDouble);
   at::Tensor scaled_v = (wide_v - wide_v.max()) / options.temperature;  // at most 0: no overflow
@@ -119,8 +119,8 @@ Decoding::Decoding(family::Model& model, const data::EncodeOptions& encode, at::
 
 std::vector<int64_t> Decoding::draw(std::vector<Row>& rows, at::Tensor logits_bv,
                                     std::vector<FinishedAnswer>& ended) const {
-  const auto [lowest, highest] = at::aminmax(logits_bv, 1);  // both are NaN if any value is
-  std::vector<at::Tensor> logprobs(rows.size());             // of the rows that want them
+  const std::vector<bool> finite = ops::finite_rows(logits_bv);
+  std::vector<at::Tensor> logprobs(rows.size());  // of the rows that want them
   for (size_t at = 0; at < rows.size(); ++at) {
     if (rows[at].options.on_scores)
       logprobs[at] = at::log_softmax(logits_bv[static_cast<int64_t>(at)], 0);
@@ -129,8 +129,7 @@ std::vector<int64_t> Decoding::draw(std::vector<Row>& rows, at::Tensor logits_bv
   std::vector<int64_t> open;
   for (size_t at = 0; at < rows.size(); ++at) {
     Row& row = rows[at];
-    if (const auto k = static_cast<int64_t>(at);
-        !std::isfinite(lowest[k].item<double>()) || !std::isfinite(highest[k].item<double>())) {
+    if (!finite[at]) {
       ended.push_back({.key = row.key, .bad = explain(row)});
       continue;
     }
@@ -241,7 +240,7 @@ std::vector<FinishedAnswer> Decoding::step() {
   const at::NoGradGuard no_grad;
   const ops::ComputeDtypeGuard guard(compute_);
   const ops::FewRowsGuard few_rows;
-  keep(draw(rows_, model_->next_logits(next_batch(last), cache_).to(at::kCPU).contiguous(), ended));
+  keep(draw(rows_, model_->next_logits(next_batch(last), cache_).to(at::kCPU), ended));
   return ended;
 }
 

@@ -108,6 +108,27 @@ TEST(Main, RecipeErrors) {
                "nothing");
 }
 
+/// A file that cannot be parsed, and folders that are no model, end with what to do.
+TEST(Main, UnreadableFilesHaveANextStep) {
+  const TinyRun run;
+  const std::string yaml = run.dir().write("bad.yaml", "model: {path: x\n  - y: [\n"),
+                    json = run.dir().write("broken/config.json", "{");
+  std::filesystem::create_directory(run.dir().file("empty"));
+  const std::string rows = " --data " + run.dir().file("none.json");
+  const auto next_of = [](const Ran& ran, int code, const std::string& where) {
+    expect_error(ran, code, where);
+    const size_t at = ran.err.find("\n  next: ");
+    return at == std::string::npos ? "none: " + ran.err : ran.err.substr(at + 9);
+  };
+  EXPECT_EQ(next_of(run_lft("train " + yaml), 2, yaml),
+            "correct it there; lft recipe cat rows-200 prints a recipe to compare with\n");
+  for (const std::string& folder : {run.dir().file("empty"), std::string("/etc")})
+    EXPECT_EQ(next_of(run_lft("eval --model " + folder + rows), 3, folder),
+              "check model.path or --model\n");
+  EXPECT_EQ(next_of(run_lft("eval --model " + run.dir().file("broken") + rows), 3, json),
+            "fix the file at this place, or download it again\n");
+}
+
 TEST(Main, InputErrors) {
   const TinyRun run;
   const std::string recipe = write_recipe(run, "a");

@@ -430,7 +430,7 @@ TEST(SharedRuns, ABaseOfOneProcessIsWholeAndANoticeSaysSo) {
   ASSERT_EQ(run_processes(none, 1), zeros(1));
   ASSERT_EQ(run_processes(base, 1), zeros(1)) << said_by(base, 0);
   expect_same(none, base, 2);
-  const std::string said = said_by(base, 0), notice = "this one holds the whole base, as with none";
+  const std::string said = said_by(base, 0), notice = "this one keeps the whole base, as with none";
   EXPECT_NE(said.find(notice), std::string::npos) << said;
   EXPECT_EQ(said.find(notice), said.rfind(notice));
 }

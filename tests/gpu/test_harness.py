@@ -45,7 +45,9 @@ def bench(tmp_path):
     ):
         folder.mkdir(parents=True)
     cpu = {"losses": [1.0] * family_runs.STEPS, "norms": [2.0] * family_runs.STEPS, "events": []}
-    ways = {way: cpu for way in family_runs.WAYS} | {"padded": {**cpu, "answers": ["seven"]}}
+    ways = {way: cpu for way in family_runs.WAYS}
+    ways["padded"] = {**cpu, "answers": ["seven"]}
+    ways["recovered"] = {**cpu, "events": ["fp32_recovery"]}
     (pack / "shards/families/cpu.json").write_text(
         json.dumps({name: ways for name in family_runs.CHECKPOINTS})
     )

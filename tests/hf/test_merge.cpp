@@ -274,7 +274,7 @@ TEST_F(Merge, TheMergeOfAnotherBaseIsNotReplaced) {
   const std::string other = write_tiny_llava(temp_.file("other"), {.seed = 2});
   merge_to_dir(other, adapter, out);
   const std::string first = read_file(out + "/model.safetensors");
-  refuses(ErrorKind::kUsage, "the output holds a merge of another base", base, adapter, out);
+  refuses(ErrorKind::kUsage, "the output is a merge of another base", base, adapter, out);
   refuses(ErrorKind::kUsage, "a merge of " + ModelDir::open(other).path, base, adapter, out);
   EXPECT_EQ(read_file(out + "/model.safetensors"), first);
 }

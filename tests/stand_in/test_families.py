@@ -1,5 +1,5 @@
 """Every family on the simulated device: padded, packed, over a frozen tower, in BF16
-with recorded graphs, and its answers, compared with the same runs on the CPU."""
+with recorded graphs, recovered in FP32, and its answers, compared with the same runs on the CPU."""
 
 import json
 import os
@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "scripts/bench"))
 from on_gpu import family_runs
 
 BUILD = pathlib.Path(os.environ.get("LFT_BUILD", ROOT / "build"))
-WAYS = ("padded", "packed", "frozen tower", "bf16")
+WAYS = ("padded", "packed", "frozen tower", "bf16", "recovered")
 
 
 @pytest.fixture(scope="module")

@@ -263,4 +263,20 @@ LFT_ELEMENTWISE(float)
 LFT_ELEMENTWISE(Bf16)
 LFT_ELEMENTWISE(Half)
 
+LFT_CLONES bool all_finite(const float* x, int64_t n) {
+  float sum = 0;  // of zeros and, for a number that is not finite, NaN
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) sum += x[i] * 0;
+  return sum == 0;
+}
+
+LFT_CLONES int64_t largest(const float* x, int64_t n) {
+  float most = x[0];
+#pragma omp simd reduction(max : most)
+  for (int64_t i = 0; i < n; ++i) most = x[i] > most ? x[i] : most;
+  int64_t at = 0;
+  while (x[at] != most) ++at;
+  return at;
+}
+
 }  // namespace lft::ops::loops

@@ -92,6 +92,11 @@ float token_logprob(float* logits, int64_t vocab, int64_t target, bool gradient,
 float token_logprob(Bf16* logits, int64_t vocab, int64_t target, bool gradient, float scale);
 float token_logprob(Half* logits, int64_t vocab, int64_t target, bool gradient, float scale);
 
+/// Whether n numbers are finite.
+bool all_finite(const float* x, int64_t n);
+/// The index of the largest of n > 0 numbers, the first if several are; none is NaN.
+int64_t largest(const float* x, int64_t n);
+
 /// y = x * mask * scale for elements first .. first + n - 1; with `add`, y += it. `first` is a
 /// multiple of 8.
 void dropout(const float* x, float* y, int64_t first, int64_t n, const DropoutMask& mask, bool add);

@@ -23,8 +23,13 @@ CHECKPOINTS = [
     "onevision",
     "qwen25_gqa",
     "qwen3_gqa",
+    "qwen35_gqa",
     "smol_tied",
+    "idefics3_shards",
     "gemma_gqa",
+    "intern_gqa",
+    "moe_gqa",  # Qwen3-VL with experts
+    "moe35_gqa",
 ]
 PACKED = {"train.max_tokens_per_step": 1024}
 LOW = {"precision.compute": "bf16", "model.base_dtype": "bf16"}
@@ -35,7 +40,9 @@ WAYS = {  # differences from padded micro-batches in FP32
     "frozen tower": {**PACKED, "lora.targets": "[llm:all-linear]"},
     "bf16": {**PACKED, **LOW},
     "bf16 padded": LOW,
+    "recovered": {**PACKED, "precision.compute": "fp16"},  # of a model that FP16 cannot compute
 }
+LARGE = 2.0**20
 
 
 def write_checkpoints(out):
@@ -59,12 +66,31 @@ def write_checkpoints(out):
         builder = checkpoints if name in checkpoints.SPECS else families
         (out / name).mkdir()
         builder.build(name, out / name / "model")
+        write_large(out / name / "model", out / name / "recovered")
+
+
+def write_large(model, out):
+    """A copy of a checkpoint that computes the same in FP32 and BF16, and whose first attention
+    exceeds FP16: its values are 2^20 times larger, and what is made of them smaller by as much."""
+    import safetensors.torch
+
+    shutil.copytree(model, out)
+    files = {path: safetensors.torch.load_file(path) for path in sorted(out.glob("*.safetensors"))}
+    tensors = {key: tensor for each in files.values() for key, tensor in each.items()}
+    outputs = sorted(key for key in tensors if key.endswith("self_attn.o_proj.weight"))
+    layer = outputs[0].removesuffix("o_proj.weight")
+    tensors[layer + "o_proj.weight"].div_(LARGE)
+    for part in ("weight", "bias"):
+        if f"{layer}v_proj.{part}" in tensors:
+            tensors[f"{layer}v_proj.{part}"].mul_(LARGE)
+    for path, each in files.items():
+        safetensors.torch.save_file(each, path, metadata={"format": "pt"})
 
 
 def recipe(folder, name, way, out):
     fields = {
         "output_dir": out,
-        "model.path": folder / name / "model",
+        "model.path": folder / name / ("recovered" if way == "recovered" else "model"),
         "model.base_dtype": "fp32",
         "data.train": folder / name / "shards",
         "data.shuffle": "false",
@@ -152,12 +178,14 @@ def faults(cpu, gpu):
                 if not distance(got, exact) <= most:
                     lines.append(f"{where}: losses {got['losses']}, on the CPU {want['losses']}")
                 continue
+            if ("fp32_recovery" in got["events"]) != (way == "recovered"):
+                lines.append(f"{where}: events {got['events']}")
             for key, tolerances in (("losses", (1e-5, 1e-3)), ("norms", (1e-4, 3e-2))):
                 near = [
                     abs(a - b) <= tolerances[step > 1] * b
                     for step, (a, b) in enumerate(zip(got[key], want[key]))
                 ]
-                if not all(near) or len(got[key]) != STEPS:
+                if not all(near) or len(got[key]) != len(want[key]):
                     lines.append(f"{where}: {key} {got[key]}, on the CPU {want[key]}")
             if got.get("answers") != want.get("answers"):
                 lines.append(f"{where}: answers {got['answers']}, on the CPU {want['answers']}")

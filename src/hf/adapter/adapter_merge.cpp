@@ -35,7 +35,7 @@ void check_unused(const std::string& out) {
     refuse(ErrorKind::kUsage, "the output exists", out, "a file", "a new folder");
   if (std::filesystem::is_empty(out) || io::path_exists(out + "/" + kReport)) return;
   refuse(ErrorKind::kUsage, "the output exists", out,
-         "a folder that is not empty and holds no merge",
+         "a folder that is not empty and is not a merge",
          "a new folder, or one that lft merge wrote");
 }
 
@@ -52,7 +52,7 @@ void check_same_base(const std::string& out, const ModelDir& base) {
                         ? path == base.path
                         : notes.base_fingerprint == base_fingerprint(base);
   if (same) return;
-  refuse(ErrorKind::kUsage, "the output holds a merge of another base", out,
+  refuse(ErrorKind::kUsage, "the output is a merge of another base", out,
          "a merge of " + (path.empty() ? "an unknown base" : path),
          "a new folder, or an earlier merge of " + base.path,
          "name another --out, or remove " + out + " if it is no longer needed");

@@ -15,7 +15,7 @@
 #include "src/train/memory/memory_plan.h"
 #include "src/train/memory/out_of_memory.h"
 #include "src/train/run/estimate.h"
-#include "src/train/run/pairs_first_loss.h"
+#include "src/train/run/pairs_judged.h"
 #include "src/train/run/run.h"
 #include "src/train/weights/odd_weights.h"
 

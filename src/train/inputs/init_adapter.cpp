@@ -76,7 +76,7 @@ void check_init_adapter(const hf::AdapterDir& dir, const recipe::Recipe& recipe,
   if (!dir.parts) check_settings(dir, lora_options(recipe, sites), wanted);
   for (const std::string& tensor : dir.full_tensors) {
     if (trains_whole(recipe, tensor)) continue;
-    reject_adapter(dir, "the adapter holds whole-trained tensors that the recipe does not train",
+    reject_adapter(dir, "the adapter contains tensors trained whole that the recipe does not train",
                    tensor, "full: [" + lora::scope_of(tensor) + "]");
   }
 }

@@ -55,7 +55,7 @@ void copy_stored(const std::map<std::string, at::Tensor>& stored, const NamedTar
            "use the recipe and the model that it was written with");
   };
   if (stored.size() != into.size()) {
-    misfit("it holds other tensors than the recipe trains", std::to_string(stored.size()),
+    misfit("it contains other tensors than the recipe trains", std::to_string(stored.size()),
            std::to_string(into.size()));
   }
   const at::NoGradGuard no_grad;

@@ -64,7 +64,7 @@ void check_output_dir(const recipe::Recipe& recipe, bool resume) {
   if (folder && access(existing.c_str(), W_OK | X_OK) == 0) return;
   const std::string what = !folder ? "output_dir cannot be written: a file is in its way, "
                            : errno == EROFS
-                               ? "output_dir cannot be written: a read-only file system holds "
+                               ? "output_dir cannot be written: this is a read-only file system: "
                                : "output_dir cannot be written: no permission to create files in ";
   fail(ErrorKind::kResource, what + existing.string(), "choose another output_dir");
 }

@@ -17,8 +17,8 @@ namespace lft::train {
 void bound_cpu_memory();
 
 /// malloc no longer returns freed memory at the end of a heap to the system, unless the environment
-/// sets that threshold (MALLOC_TRIM_THRESHOLD_). Call it before the first of many steps, each of
-/// which allocates what the one before freed: otherwise every step has its memory's page faults
+/// sets that threshold (MALLOC_TRIM_THRESHOLD_). Call it before the first of many passes, each of
+/// which allocates what the one before freed: otherwise every pass has its memory's page faults
 /// again. release_free_memory() still returns it.
 void keep_freed_memory();
 

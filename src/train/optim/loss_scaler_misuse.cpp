@@ -88,8 +88,8 @@ void blame(const Optimizer& optimizer, const ScalerEvidence& seen, const std::st
     if (std::ranges::all_of(with,
                             [&](const auto& name) { return std::ranges::count(own, name) > 0; })) {
       misused("the optimizer was rebuilt on tensors that the model does not use", where,
-              absent + "; they are on those that an earlier optimizer holds, " + counted(with),
-              kForward, kRebuild);
+              absent + "; they are on those of an earlier optimizer, " + counted(with), kForward,
+              kRebuild);
     }
     misused("the gradients are on another optimizer's parameters", where,
             absent + "; another optimizer owns those that have one, " + counted(with), kForward,
@@ -111,7 +111,7 @@ void blame(const Optimizer& optimizer, const ScalerEvidence& seen, const std::st
             absent + "; the graph of the loss is still there and reaches " + counted(mine), kScaled,
             kOrder);
   }
-  misused("the loss depends on other tensors than those the optimizer holds", where,
+  misused("the loss depends on other tensors than the optimizer's", where,
           absent + c10::str("; the graph of the loss ends in ", reached.size(),
                             " other tensors, of shape ", reached[0].sizes(),
                             reached.size() > 1 ? ", ..." : ""),
@@ -205,7 +205,7 @@ void throw_no_gradient(const Optimizer& optimizer, const ScalerEvidence& seen) {
   const Names live = slots_where(optimizer, trains),
               frozen = slots_where(optimizer, std::not_fn(trains));
   if (optimizer.slots().empty())
-    misused("the optimizer holds no parameter", where, {}, {}, kRebuild);
+    misused("the optimizer has no parameters", where, {}, {}, kRebuild);
   if (live.empty()) {
     misused("every parameter of the optimizer is frozen", where,
             "requires_grad is off, so no gradient arrives, on " + counted(frozen),

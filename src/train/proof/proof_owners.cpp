@@ -109,7 +109,7 @@ void check_stale(const std::vector<Owner>& owners, const std::map<MemoryRange, s
     if (!used.contains(range_of(owner.tensor))) stale.push_back(owner.name);
   }
   if (stale.empty()) return;
-  refuse(ErrorKind::kUsage, "an optimizer holds tensors that the model no longer uses",
+  refuse(ErrorKind::kUsage, "an optimizer has tensors that the model no longer uses",
          join(stale, ", ", kShownOwners),
          std::to_string(stale.size()) + " of its " + std::to_string(owners.size()) +
              " tensors are outside the model's parameters",

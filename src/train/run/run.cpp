@@ -276,7 +276,7 @@ uint64_t restore(Run& run, const checkpoint::Checkpoint& checkpoint, bool exact,
   size_t kept = 0;
   for (const Slot& slot : run.optimizer.slots()) kept += moment_tensors(slot).size();
   if (checkpoint.trainables.size() != slots || checkpoint.moments.size() != kept) {
-    refuse_checkpoint(checkpoint, "the checkpoint holds other tensors than this recipe trains",
+    refuse_checkpoint(checkpoint, "the checkpoint contains other tensors than this recipe trains",
                       std::to_string(checkpoint.trainables.size()), std::to_string(slots));
   }
   try {

@@ -26,11 +26,11 @@
 #include "src/train/run/evaluations.h"
 #include "src/train/run/non_finite.h"
 #include "src/train/run/outputs.h"
-#include "src/train/run/pairs_first_loss.h"
-#include "src/train/run/pairs_learnt.h"
+#include "src/train/run/pairs_judged.h"
 #include "src/train/run/peak_record.h"
 #include "src/train/run/run.h"
 #include "src/train/run/run_page.h"
+#include "src/train/run/run_saves.h"
 #include "src/train/run/sample_answers.h"
 #include "src/train/run/step_norm_records.h"
 #include "src/train/run/step_options.h"
@@ -51,11 +51,6 @@ int64_t last_step_of_part(const RunInputs& inputs, const TrainOptions& options) 
   if (!options.first_third) return options.stop_after_step;
   const int64_t last = runs::halving_step(inputs.total_steps, inputs.recipe.train.eval_every_steps);
   return last < inputs.total_steps ? last : 0;
-}
-
-Phase saving(int64_t step) {
-  return Phase("saving the checkpoint of step " + std::to_string(step), 0,
-               "after the checkpoint is saved");
 }
 
 /// Steps, saves and records until the run is done or stopped.
@@ -80,6 +75,7 @@ class Trainer {
                 .plain_every = recipe_.log.every_steps},
                metrics_bytes, options.ranks->first()),
         saved_(recipe_, /*behind=*/!run.device.is_cpu()),
+        saves_(run, ranks_, files_, saved_),
         evaluations_(run, ranks_, memory, files_, saved_),
         page_(run, /*writes=*/options.ranks->first() && options.stop_after_step == 0),
         norms_(run, ranks_, files_),
@@ -99,7 +95,7 @@ class Trainer {
   int run(bool resumed) {
     const io::Json plan = {{"total_steps", run_.total_steps}, {"folder", io::absolute_path(".")}};
     if (resumed) {
-      saved_step_ = run_.state.step;
+      saves_.mark_saved();
       io::Json fields = plan;
       fields["precision"] = compute_name(run_.state.compute);
       files_.event("resume", run_.state.step, fields);
@@ -114,7 +110,8 @@ class Trainer {
     } catch (const Error& error) {
       const Error agreed = ranks_.failed(error);
       if (dist::group_is_broken()) {
-        save_committed();
+        drop_passes();
+        saves_.save_committed();
         files_.event("stopped", run_.state.step, {{"reason", agreed.what()}});
       }
       if (!ranks_.first() || dist::group_is_broken()) {
@@ -130,12 +127,12 @@ class Trainer {
 
  private:
   int run_to_end() {
-    commit();
-    if (run_.last_eval.due && evaluate()) saved_step_ = -1;  // without that evaluation
+    saves_.commit();
+    if (run_.last_eval.due && evaluate()) saves_.mark_unsaved();
     loop();
     files_.steps_done();
     drop_passes();  // the following work needs their memory
-    save_step();
+    saves_.finish();
     if (signal_ == 0) signal_ = agreed_signal(ranks_);
     if (signal() != 0) return stop(signal());
     const double peak = peak_.growth();
@@ -146,44 +143,13 @@ class Trainer {
   }
 
   [[noreturn]] void end_with(const Error& error) {
-    if (error.kind() == ErrorKind::kNumeric) save_before_non_finite();
+    if (error.kind() == ErrorKind::kNumeric) {
+      drop_passes();
+      saves_.save_before_non_finite();
+    }
     if (error.kind() == ErrorKind::kInput && run_.state.step > 0) stop_for_data(error);
     leave_page(error.what());
     throw Error(error);
-  }
-
-  /// Remembers the state of the run after a finished step or evaluation.
-  void commit() {
-    committed_ = {.metrics_bytes = files_.size(),
-                  .skips = run_.skipped_samples.size(),
-                  .hash = run_.hash,
-                  .scale = run_.scaler.state()};
-  }
-
-  /// Saves the last finished step without an exchange, in its state before the next one began: a
-  /// run that resumes from it writes the later records again.
-  void save_committed() {
-    if (!ranks_.first()) return;
-    drop_passes();
-    if (saved_step_ != run_.state.step) {
-      saved_step_ = run_.state.step;
-      files_.sync();
-      run_.skipped_samples.resize(committed_.skips);
-      run_.hash = committed_.hash;
-      run_.scaler = LossScaler(committed_.scale);
-      saved_.save(snapshot(run_, committed_.metrics_bytes));
-    }
-    saved_.finish(run_.best.step);
-  }
-
-  /// Saves before the run ends with a non-finite value; a failure to save must not hide that error.
-  void save_before_non_finite() {
-    if (run_.state.step == 0) return;
-    try {
-      save_committed();
-    } catch (const Error& error) {
-      warning("step " + std::to_string(run_.state.step) + " could not be saved: " + error.what());
-    }
   }
 
   /// The signal that ends the run: this process's own, or that agreed on by several processes.
@@ -206,7 +172,7 @@ class Trainer {
       ahead_bytes_ = memory_.watch.live() - before;
     };
     while (run_.state.step < last && signal() == 0 && !run_.best.waited(recipe_.train.patience)) {
-      commit();
+      saves_.commit();
       at("step " + std::to_string(run_.state.step + 1) + ", reading its samples");
       data::StepSamples samples = ahead.next();
       const GlobalBatch whole =
@@ -215,7 +181,7 @@ class Trainer {
       if (signal_ != 0) break;
       note_skipped(whole);
       take_step(std::move(samples), whole);
-      commit();
+      saves_.commit();
       const int64_t step = run_.state.step, every = recipe_.train.eval_every_steps;
       const bool ends = step == run_.total_steps;  // finish() evaluates then
       run_.last_eval.scheduled = every > 0 && step % every == 0;
@@ -278,7 +244,7 @@ class Trainer {
   /// receive the error that ends the run.
   void answer(const NonFiniteStep& step) {
     const bool recovers = can_recover(step.before, recipe_.precision.recovery);
-    if (!recovers) save_before_non_finite();
+    if (!recovers) saves_.save_before_non_finite();
     if (ranks_.alone()) return handle_non_finite_step(run_, files_, options_, step);
     at("step " + std::to_string(step.before.step + 1) + ", what was not finite");
     if (ranks_.first()) {
@@ -364,22 +330,7 @@ class Trainer {
 
   void save() {
     const StepClock::Span span(clock_, &StepTimes::checkpoint_s);
-    saved_step_ = run_.state.step;
-    if (!ranks_.first()) return;
-    at("step " + std::to_string(run_.state.step) + ", saving it");
-    const Phase phase = saving(run_.state.step);
-    const std::string dir = path("checkpoints");
-    files_.event("checkpoint", run_.state.step,
-                 {{"path", dir + "/step-" + std::to_string(run_.state.step)}});
-    saved_.save(snapshot(run_, files_.sync()));
-  }
-
-  /// Makes sure that the current step is on disk.
-  void save_step() {
-    if (saved_step_ != run_.state.step) save();
-    if (!ranks_.first()) return;
-    const Phase phase = saving(run_.state.step);
-    saved_.finish(run_.best.step);
+    saves_.save();
   }
 
   /// False if a signal stopped it; every process then has that signal.
@@ -397,10 +348,7 @@ class Trainer {
   bool evaluate_last() {
     run_.last_eval.due = has_held_out();
     if (!evaluate()) return false;
-    if (!ranks_.first() || !has_held_out()) return true;
-    const Phase phase = saving(run_.state.step);
-    saved_.save(snapshot(run_, files_.sync()));
-    saved_.finish(run_.best.step);
+    if (has_held_out()) saves_.save_evaluated();
     return true;
   }
 
@@ -420,7 +368,7 @@ class Trainer {
     const std::string step = std::to_string(run_.state.step);
     files_.event("stopped", run_.state.step, {{"reason", error.what()}});
     drop_passes();
-    save_step();
+    saves_.finish();
     save_outputs(run_);
     leave_page(error.what());
     ErrorInfo info = error.info();
@@ -532,19 +480,14 @@ class Trainer {
   const bool folder_goes_;
   RunFiles files_;
   SavedSteps saved_;
+  RunSaves saves_;
   Evaluations evaluations_;
   RunPage page_;
   StepNormRecords norms_;
   PeakRecord peak_memory_;
   std::optional<data::StepSamples> last_good_;
-  int64_t last_good_step_ = 0, saved_step_ = -1;
-  int signal_ = 0;  // agreed on by several processes
-  struct Committed {
-    uint64_t metrics_bytes = 0;
-    size_t skips = 0;
-    std::string hash;
-    LossScale scale;
-  } committed_;              // the run's state after its last finished work
+  int64_t last_good_step_ = 0;
+  int signal_ = 0;           // agreed on by several processes
   int64_t ahead_bytes_ = 0;  // of tensors allocated in this step for the next
   Clock::time_point start_ = Clock::now();
   StepClock clock_;

@@ -199,7 +199,7 @@ void share_base(RunInputs& inputs, dist::Ranks& ranks) {
   inputs.shards = dist::share_memory(ranks, inputs.device);
   if (!inputs.shards) {
     inputs.notices.push_back(
-        "train.shard: base: no other process of the run is on this machine: this one holds the "
+        "train.shard: base: no other process of the run is on this machine: this one keeps the "
         "whole base, as with none");
     return;
   }

@@ -21,7 +21,7 @@
 #include "src/train/proof/first_loss.h"
 #include "src/train/run/estimate.h"
 #include "src/train/run/loss_moved.h"
-#include "src/train/run/pairs_first_loss.h"
+#include "src/train/run/pairs_judged.h"
 #include "src/train/run/rehearsal.h"
 #include "src/train/run/run.h"
 #include "src/train/run/run_steps.h"

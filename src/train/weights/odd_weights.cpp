@@ -61,7 +61,7 @@ void flat_tensor(const StatsByName& stats, const std::string& name, const Tensor
   if (!dead_norm && !lone_matrix && !lone_bias) return;
   found.push_back({.weight = dead_norm || lone_matrix ? 1e8 : 10,
                    .name = name,
-                   .what = "holds one number only",
+                   .what = "contains only one number",
                    .found = "every value is " + format_number(one.highest),
                    .neighbours = kin.empty() ? "a trained tensor varies"
                                              : "so are " + std::to_string(flat_kin) + " of the " +
@@ -108,7 +108,8 @@ void flat_lines(const StatsByName& stats, const std::string& name, const TensorS
     found.push_back(
         {.weight = 1e6 * (1 + static_cast<double>(flat.size()) / static_cast<double>(all)),
          .name = name,
-         .what = rows ? "rows that hold one number only" : "columns that hold one number only",
+         .what =
+             rows ? "rows that contain only one number" : "columns that contain only one number",
          .found = std::to_string(flat.size()) + " of " + std::to_string(all) + ", the first is " +
                   std::to_string(flat.front()),
          .neighbours = kin.empty() ? "a trained tensor has none"

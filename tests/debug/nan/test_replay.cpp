@@ -245,7 +245,8 @@ TEST(Replay, DamagedAndForeignIncidentsAreRefused) {
   fresh();
   fs::copy(other.output_dir + "/checkpoints/step-2/trainables.safetensors",
            dir + "/trainables.safetensors", fs::copy_options::overwrite_existing);
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "it holds other tensors than the recipe trains", replay(dir));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "it contains other tensors than the recipe trains",
+                   replay(dir));
 }
 
 TEST(Replay, WhatHasChangedSinceIsSaidBeforeAnythingElseIsBlamed) {

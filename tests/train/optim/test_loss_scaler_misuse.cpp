@@ -123,7 +123,7 @@ TEST_F(ScalerMisuse, OptimizerRebuiltBesideTheModel) {
   backward(parameters);
   EXPECT_MISUSE("the optimizer was rebuilt on tensors that the model does not use",
                 scaler.unscale(*rebuilt, loss, 0));
-  EXPECT_MISUSE("an earlier optimizer holds, 2 parameters: q_proj.lora_A.weight",
+  EXPECT_MISUSE("those of an earlier optimizer, 2 parameters: q_proj.lora_A.weight",
                 scaler.unscale(*rebuilt, loss, 0));
   optimizer.reset();  // also after the earlier one is freed
   EXPECT_MISUSE("the optimizer was rebuilt on tensors that the model does not use",
@@ -138,7 +138,7 @@ TEST_F(ScalerMisuse, ModelRebuiltBesideTheOptimizer) {
     parameter.tensor = parameter.tensor.detach().to(at::kBFloat16).requires_grad_();
   const at::Tensor scaled = scaler.scale(loss_of(cast));
   scaled.backward();
-  EXPECT_MISUSE("the loss depends on other tensors than those the optimizer holds",
+  EXPECT_MISUSE("the loss depends on other tensors than the optimizer's",
                 scaler.unscale(*optimizer, loss, 0));
   EXPECT_MISUSE("the graph of the loss ends in 2 other tensors, of shape [",
                 scaler.unscale(*optimizer, loss, 0));
@@ -162,7 +162,7 @@ TEST_F(ScalerMisuse, GradientsDroppedBetweenUnscaleAndStep) {
 TEST_F(ScalerMisuse, OptimizerWithoutParameters) {
   const auto none = optimizer_of({});
   backward(parameters);
-  EXPECT_MISUSE("the optimizer holds no parameter", scaler.unscale(*none, loss, 0));
+  EXPECT_MISUSE("the optimizer has no parameters", scaler.unscale(*none, loss, 0));
 }
 
 TEST_F(ScalerMisuse, EmptyBatch) {

@@ -5,8 +5,7 @@
 
 #include "src/data/prepared_write.h"
 #include "src/train/inputs/recipe_encoding.h"
-#include "src/train/run/pairs_first_loss.h"
-#include "src/train/run/pairs_learnt.h"
+#include "src/train/run/pairs_judged.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
 #include "train/label_rows.h"

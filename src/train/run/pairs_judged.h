@@ -1,6 +1,8 @@
-// The warnings at the end of a run on preference pairs, judged by the figures of its steps.
+// What a run on preference pairs is warned of: a first loss that is not that of its reference,
+// from which it begins, and at the end the course of its figures.
 #pragma once
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,6 +10,17 @@
 #include "src/train/run/run.h"
 
 namespace lft::train {
+
+/// The objective's loss of a pair whose answers are as likely as under the reference, without
+/// objective.sft_weight's part. Needs an objective of pairs with a reference.
+double loss_at_reference(const objective::Objective& objective);
+
+/// "first loss expected: 0.6931, of dpo at its reference"; empty for a run on single answers.
+std::string describe_pairs_start(const Run& run);
+
+/// The warning if the first step's loss is another one. Nothing is judged where dropout or noise
+/// changes the initial model, or where its likelihood is part of the loss.
+std::optional<ErrorInfo> judge_pairs_start(const Run& run, double loss);
 
 struct PairWarning {
   std::string kind;  // of the event
