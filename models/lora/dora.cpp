@@ -57,8 +57,8 @@ struct GainFunction : torch::autograd::Function<GainFunction> {
       at::mul_out(dz, dy, gain_o);
     }
     if (ctx->needs_input_grad(1)) {
-      at::Tensor products = at::empty(z.sizes(), z.options().dtype(at::kFloat));
-      dgain_o = at::mul_out(products, dy, z).reshape({-1, z.size(-1)}).sum(0);
+      const at::Tensor products = dy.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true).mul_(z);
+      dgain_o = products.reshape({-1, z.size(-1)}).sum(0);
     }
     if (ctx->saved_data["bias"].toBool()) dbias_o = dy.reshape({-1, dy.size(-1)}).sum(0);
     return {dz, dgain_o, dbias_o};

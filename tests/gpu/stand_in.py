@@ -63,7 +63,7 @@ def lft():
         out, steps = pathlib.Path(fields()["output_dir"]), int(fields().get("train.max_steps", 12))
         out.mkdir(parents=True)
         lines = [{"event": "memory", "peak_bytes": 2**30, "predicted_bytes": 2**30}]
-        if fields().get("precision.compute") == "fp16":
+        if fields().get("model.path", "").endswith("/recovered"):
             lines.append({"event": "fp32_recovery", "step": 1})
         lines += [
             {

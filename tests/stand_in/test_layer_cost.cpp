@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(
         Way{"lora_with_dropout", [](recipe::Recipe& r) { r.lora.dropout = 0.1; }, 105, 218},
         Way{"recomputed", [](recipe::Recipe& r) { r.train.activation_checkpointing = "block"; },
             102, 231},
-        Way{"dora", [](recipe::Recipe& r) { r.lora.variant = "dora"; }, 226, 401}),
+        Way{"dora", [](recipe::Recipe& r) { r.lora.variant = "dora"; }, 212, 320}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
