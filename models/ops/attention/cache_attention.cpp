@@ -52,7 +52,7 @@ at::Tensor cache_attention(const at::Tensor& q, const at::Tensor& keys, const at
     using T = std::remove_pointer_t<decltype(type)>;
     const int64_t work = 2 * r * s * e;
     parallel_for(b * g, std::max<int64_t>(1, kLoopGrain / work), [&](int64_t begin, int64_t end) {
-      std::vector<float> scratch(static_cast<size_t>(r * (e + s) + 4 * e));
+      std::vector<float> scratch(static_cast<size_t>(r * (e + s)));
       for (int64_t head = begin; head < end; ++head) {
         const int64_t row = head / g, key_head = head % g;
         loops::cache_head(loops::CacheHead<T>{

@@ -10,61 +10,38 @@ namespace {
 
 constexpr int64_t kKeysAtOnce = 4;
 
-/// Some keys as floats, with a stride from one to the next.
-struct FloatKeys {
-  const float* first;
-  int64_t stride;
-};
-LFT_INLINE FloatKeys floats_of(const float* keys, int64_t stride, int64_t, int64_t, float*) {
-  return {keys, stride};
-}
-template <class T>
-LFT_INLINE FloatKeys floats_of(const T* keys, int64_t stride, int64_t count, int64_t width,
-                               float* room) {
-  for (int64_t i = 0; i < count; ++i) {
-#pragma omp simd
-    for (int64_t e = 0; e < width; ++e) room[i * width + e] = load(keys + i * stride + e);
-  }
-  return {room, width};
-}
-
 /// The scores of kKeys keys for all queries, in columns of `scores`.
-template <int kBytes, int kKeys>
-LFT_INLINE void score_keys(const float* q, const FloatKeys& keys, int64_t rows, int64_t width,
-                           float* scores, int64_t stride) {
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* const query = q + r * width;
+template <int kBytes, int kKeys, class T>
+LFT_INLINE void score_keys(const CacheHead<T>& of, const float* q, int64_t key, float* scores) {
+  const T* const keys = of.keys + key * of.key_stride;
+  for (int64_t r = 0; r < of.rows; ++r) {
+    const float* const query = q + r * of.width;
     Lanes<kBytes> sums[kKeysAtOnce] = {}, x, k;
     int64_t e = 0;
-    for (; e + kLanes <= width; e += kLanes) {
+    for (; e + kLanes <= of.width; e += kLanes) {
       read(query + e, x);
       for (int64_t i = 0; i < kKeys; ++i) {
-        read(keys.first + i * keys.stride + e, k);
+        read(keys + i * of.key_stride + e, k);
         add_product(sums[i], x, k);
       }
     }
     float found[kKeysAtOnce];
     sums_of(sums, found);
     for (int64_t i = 0; i < kKeys; ++i) {
-      for (int64_t rest = e; rest < width; ++rest)
-        found[i] += query[rest] * keys.first[i * keys.stride + rest];
-      scores[r * stride + i] = found[i];
+      for (int64_t rest = e; rest < of.width; ++rest)
+        found[i] += query[rest] * load(keys + i * of.key_stride + rest);
+      scores[r * of.count + key + i] = found[i];
     }
   }
 }
 
 /// [rows, count] scores of all keys.
 template <int kBytes, class T>
-LFT_INLINE void score_all(const CacheHead<T>& of, const float* q, float* scores, float* room) {
+LFT_INLINE void score_all(const CacheHead<T>& of, const float* q, float* scores) {
   int64_t key = 0;
-  const auto keys = [&](int64_t count) {
-    return floats_of(of.keys + key * of.key_stride, of.key_stride, count, of.width, room);
-  };
   for (; key + kKeysAtOnce <= of.count; key += kKeysAtOnce)
-    score_keys<kBytes, kKeysAtOnce>(q, keys(kKeysAtOnce), of.rows, of.width, scores + key,
-                                    of.count);
-  for (; key < of.count; ++key)
-    score_keys<kBytes, 1>(q, keys(1), of.rows, of.width, scores + key, of.count);
+    score_keys<kBytes, kKeysAtOnce>(of, q, key, scores);
+  for (; key < of.count; ++key) score_keys<kBytes, 1>(of, q, key, scores);
 }
 
 /// Replaces the values of keys that are not seen.
@@ -90,25 +67,36 @@ LFT_INLINE void weigh_keys(float* scores, const bool* seen, bool gaps, int64_t c
 
 constexpr int64_t kKeyBlock = 32;  // their values fit into the L1 cache
 
-/// Adds the keys from `first` to `last` to kRows rows of the weighted sum, at the lane at `e`.
-template <int kBytes, int kRows, class T>
-LFT_INLINE void mix_lane(const CacheHead<T>& of, const float* weights, float* mixed, int64_t first,
-                         int64_t last, int64_t e) {
-  Lanes<kBytes> sums[kRows], value;
-  for (int r = 0; r < kRows; ++r) read(mixed + r * of.width + e, sums[r]);
-  for (int64_t k = first; k < last; ++k) {
-    read(of.values + k * of.value_stride + e, value);
-    for (int r = 0; r < kRows; ++r) add_product(sums[r], value, weights[r * of.count + k]);
+/// Adds the keys from `first` to `last` to kRows rows of the weighted sum, at kMany times kLanes
+/// elements from `e` on: sums that do not wait for each other.
+template <int kBytes, int kRows, int kMany, class T>
+LFT_INLINE void mix_lanes(const CacheHead<T>& of, const float* weights, float* mixed, int64_t first,
+                          int64_t last, int64_t e) {
+  Lanes<kBytes> sums[kRows][kMany], value;
+  for (int r = 0; r < kRows; ++r) {
+    for (int i = 0; i < kMany; ++i) read(mixed + r * of.width + e + i * kLanes, sums[r][i]);
   }
-  for (int r = 0; r < kRows; ++r) write(sums[r], mixed + r * of.width + e);
+  for (int64_t k = first; k < last; ++k) {
+    for (int i = 0; i < kMany; ++i) {
+      read(of.values + k * of.value_stride + e + i * kLanes, value);
+      for (int r = 0; r < kRows; ++r) add_product(sums[r][i], value, weights[r * of.count + k]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int i = 0; i < kMany; ++i) write(sums[r][i], mixed + r * of.width + e + i * kLanes);
+  }
 }
 
 template <int kBytes, int kRows, class T>
 LFT_INLINE void mix_rows(const CacheHead<T>& of, const float* weights, float* mixed, int64_t first,
                          int64_t last) {
+  constexpr int kMany =
+      kBytes == 64 || (kBytes == 32 && kRows == 1) ? 4 : 1;  // of 32, 16 registers
   int64_t e = 0;
+  for (; e + kMany * kLanes <= of.width; e += kMany * kLanes)
+    mix_lanes<kBytes, kRows, kMany>(of, weights, mixed, first, last, e);
   for (; e + kLanes <= of.width; e += kLanes)
-    mix_lane<kBytes, kRows>(of, weights, mixed, first, last, e);
+    mix_lanes<kBytes, kRows, 1>(of, weights, mixed, first, last, e);
   for (; e < of.width; ++e) {
     for (int r = 0; r < kRows; ++r) {
       for (int64_t k = first; k < last; ++k)
@@ -155,7 +143,7 @@ LFT_INLINE void run_head(const CacheHead<T>& all) {
   const CacheHead<T> of = seen_part(all);
   float *const q = of.scratch, *const weights = q + of.rows * of.width;
   for (int64_t i = 0; i < of.rows * of.width; ++i) q[i] = load(of.q + i);
-  score_all<kBytes>(of, q, weights, weights + of.rows * of.count);
+  score_all<kBytes>(of, q, weights);
   bool gaps = false;
   for (int64_t k = 0; k < of.count; ++k) gaps |= !of.seen[k];
   for (int64_t r = 0; r < of.rows; ++r)

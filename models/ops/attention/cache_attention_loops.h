@@ -15,7 +15,7 @@ struct CacheHead {
   int64_t rows, width, count;
   int64_t key_stride, value_stride;
   float scale;
-  float* scratch;  // rows * (width + count) + 4 * width
+  float* scratch;  // rows * (width + count)
 };
 /// out = softmax(scale q k^T) v over the keys that are seen, of which there is at least one.
 void cache_head(const CacheHead<float>& of);
