@@ -74,7 +74,9 @@ int64_t rows_at_once(int64_t in, bool gpu) {
 /// W + scale B A in float32, as a new tensor.
 at::Tensor directions_oi(const at::Tensor& weight_oi, const at::Tensor& a_ri,
                          const at::Tensor& b_or, double scale) {
-  return at::addmm(weight_oi.to(at::kFloat), b_or, a_ri, 1, scale);
+  at::Tensor weight = weight_oi.to(at::kFloat);
+  return weight.is_same(weight_oi) ? at::addmm(weight, b_or, a_ri, 1, scale)
+                                   : weight.addmm_(b_or, a_ri, 1, scale);
 }
 
 /// m / ||W + scale B A||; 0 for a row of zeros, whose magnitude is also 0.

@@ -63,7 +63,8 @@ def lft():
         out, steps = pathlib.Path(fields()["output_dir"]), int(fields().get("train.max_steps", 12))
         out.mkdir(parents=True)
         lines = [{"event": "memory", "peak_bytes": 2**30, "predicted_bytes": 2**30}]
-        if fields().get("model.path", "").endswith("/recovered"):
+        recovered = fields().get("model.path", "").endswith("/recovered")
+        if recovered:
             lines.append({"event": "fp32_recovery", "step": 1})
         lines += [
             {
@@ -74,7 +75,7 @@ def lft():
                 "step_s": 0.8,
                 "precision": "bf16",
             }
-            for i in range(steps)
+            for i in range(recovered, steps)
         ]
         (out / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
         counts()

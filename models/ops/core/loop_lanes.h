@@ -4,8 +4,14 @@
 #pragma once
 #include <cstring>
 
+#define LFT_CONVERTED(codes) __builtin_convertvector(codes, WideCodes)
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #include <immintrin.h>  // declares the builtins of instructions
+// One instruction, of which GCC 12 makes seven in the conversion.
+#define LFT_CONVERTED_64(codes) \
+  (WideCodes) __builtin_ia32_pmovzxwd512_mask((ShortCodes)(codes), (IntCodes){}, 0xffff)
+#else
+#define LFT_CONVERTED_64(codes) LFT_CONVERTED(codes)
 #endif
 
 #include "models/ops/core/loop_math.h"
@@ -18,14 +24,6 @@ constexpr int64_t kLanes = 16;
 /// whose size is a template's parameter, and copies what memcpy() reads through memory.)
 template <int kBytes>
 struct VectorOf;
-#define LFT_CONVERTED(codes) __builtin_convertvector(codes, WideCodes)
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-// One instruction, of which GCC 12 makes seven in the conversion.
-#define LFT_CONVERTED_64(codes) \
-  (WideCodes) __builtin_ia32_pmovzxwd512_mask((ShortCodes)(codes), (IntCodes){}, 0xffff)
-#else
-#define LFT_CONVERTED_64(codes) LFT_CONVERTED(codes)
-#endif
 #define LFT_VECTOR_OF(bytes, converted)                                                           \
   template <>                                                                                     \
   struct VectorOf<bytes> {                                                                        \

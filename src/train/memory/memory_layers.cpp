@@ -69,11 +69,10 @@ double weight_copy(const Counting& c, const Layer& layer) {
   const double elements = layer.in * layer.out, compute = c.types.compute;
   if (c.in_fp8(layer.name)) return c.fp8_products ? 0 : elements * 4;
   const bool whole = c.trains.whole(layer.name), coded = c.coded(layer.name);
-  const double stored = whole ? 4 : coded ? 0 : c.types.weight;
   double lengths = 0;
   if (c.trains.adapter.widened != nullptr && c.trains.adapted(layer.name)) {
-    const double at_a_time = 4 * c.trains.adapter.widened(layer.in, layer.out, c.types.gpu);
-    lengths = at_a_time + (coded ? elements * 4 : stored == 4 ? 0 : at_a_time);
+    lengths =
+        4 * c.trains.adapter.widened(layer.in, layer.out, c.types.gpu) + (coded ? 4 * elements : 0);
   }
   const bool casts = whole ? compute != 4 : coded || c.types.casts;
   return std::max(lengths, elements * ((casts ? compute : 0) + (c.types.widens ? 4 : 0)));

@@ -24,7 +24,7 @@ class RunSaves {
   void mark_saved() { saved_step_ = run_.state.step; }
   /// The step on disk lacks an evaluation of the current step.
   void mark_unsaved() { saved_step_ = -1; }
-  /// Saves the current step; the writing may continue behind the run.
+  /// Saves the current step; on a GPU the writing may continue after this returns.
   void save();
   /// Waits until the current step is on disk.
   void finish();
