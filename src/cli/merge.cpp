@@ -16,6 +16,7 @@
 #include "src/io/files.h"
 #include "src/io/json.h"
 #include "src/io/run_folder.h"
+#include "src/train/machine/device.h"
 
 namespace lft::cli {
 namespace {
@@ -41,13 +42,14 @@ void write_report(const std::string& out, const ProbeDifference& difference,
 void merge(const MergeOptions& options) {
   const hf::AdapterDir adapter = hf::AdapterDir::open(options.adapter);
   const std::string model = base_of(adapter, options.model);
-  std::future<Probed> pass;  // runs while merged tensors are written
+  const at::Device device = train::default_device();  // before threads start: see its declaration
+  std::future<Probed> pass;                           // runs while merged tensors are written
   hf::MergeReport report = hf::merge_to_dir(model, options.adapter, options.out, [&] {
     stop_if_requested();
     if (pass.valid()) return;
     pass = std::async(std::launch::async, [&] {
       ops::stay_single_threaded();
-      return probe_folder(model, options.adapter);
+      return probe_folder(model, options.adapter, device);
     });
   });
   const hf::ModelDir base = hf::ModelDir::open(model);
@@ -55,7 +57,7 @@ void merge(const MergeOptions& options) {
   const Probed want = pass.get();
   stop_if_requested();
   const Probed got = probe_folder(
-      options.out, "", report.sees_as_before ? want.features : decltype(want.features)());
+      options.out, "", device, report.sees_as_before ? want.features : decltype(want.features)());
   const ProbeDifference difference = compare_logits(want.logits_kv, got.logits_kv);
   const RoundingBound bound = rounding_bound(base.stored_dtype);
   write_report(options.out, difference, bound, base.stored_dtype);

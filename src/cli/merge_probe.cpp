@@ -11,7 +11,6 @@
 #include "src/hf/adapter/adapter_load.h"
 #include "src/hf/adapter/adapter_tie.h"
 #include "src/hf/weights_load.h"
-#include "src/train/machine/device.h"
 
 namespace lft::cli {
 namespace {
@@ -212,14 +211,13 @@ Probed probe_model(family::Model& model, const std::vector<family::Batch>& batch
 }
 
 Probed probe_folder(const std::string& model_path, const std::string& adapter_path,
-                    const std::vector<family::ImageFeatures>& known) {
+                    at::Device device, const std::vector<family::ImageFeatures>& known) {
   const auto dir = std::make_shared<hf::ModelDir>(hf::ModelDir::open(model_path));
   hf::AdapterDir adapter;
   if (!adapter_path.empty()) {
     adapter = hf::AdapterDir::open(adapter_path);
     hf::untie(adapter, *dir);
   }
-  const at::Device device = train::default_device();
   family::Model model = hf::load_model(*dir, compared_dtype(dir->stored_dtype, device), device,
                                        /*check_finite=*/true, {.in_files = dir});
   if (!adapter_path.empty()) hf::load_adapter(model, adapter);

@@ -24,7 +24,7 @@ Probed probe_model(family::Model& model, const std::vector<family::Batch>& batch
 /// The same for the model in a directory, with an adapter if one is given. The decoder's layers are
 /// read when the pass reaches them.
 Probed probe_folder(const std::string& model_path, const std::string& adapter_path,
-                    const std::vector<family::ImageFeatures>& known = {});
+                    at::Device device, const std::vector<family::ImageFeatures>& known = {});
 
 struct ProbeDifference {
   double max_abs = 0, mean_kl = 0, top1_agreement = 1;  // kl: natural log, of `got` from `want`

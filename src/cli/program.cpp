@@ -21,6 +21,7 @@
 #include "src/dist/ranks.h"
 #include "src/io/json.h"
 #include "src/train/explain/autograd_errors.h"
+#include "src/train/machine/cpu_allocator.h"
 #include "src/train/machine/device.h"
 #include "src/train/machine/shared_cores.h"
 
@@ -93,6 +94,7 @@ int run_guarded(int argc, char** argv) {
 int run_program(int argc, char** argv) {
   install_signal_handlers();
   end_where_memory_runs_out();
+  train::bound_cpu_memory();
   const train::SharedCores cores;
   const int code = run_guarded(argc, argv);
   if (!dist::group_is_broken()) return code;

@@ -79,10 +79,10 @@ TEST(MergeCommand, AWholeDecoderLayerIsMergedAndLeavingItOutIsFound) {
     adapter.write(temp.file("adapter"));
     run(cli::add_merge,
         {"merge", "--adapter", temp.file("adapter"), "--model", base, "--out", temp.file("out")});
-    const cli::Probed want = cli::probe_folder(base, temp.file("adapter"));
+    const cli::Probed want = cli::probe_folder(base, temp.file("adapter"), at::kCPU);
     const auto is_right = [&](const std::string& model) {
       return cli::within(
-          cli::compare_logits(want.logits_kv, cli::probe_folder(model, "").logits_kv),
+          cli::compare_logits(want.logits_kv, cli::probe_folder(model, "", at::kCPU).logits_kv),
           cli::rounding_bound(dtype));
     };
     EXPECT_TRUE(is_right(temp.file("out")));

@@ -3,6 +3,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/alignment.h>
 #include <c10/util/Exception.h>
+#include <c10/util/env.h>
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -79,18 +80,26 @@ void bound_arenas() {
 #endif
 }
 
-}  // namespace
-
-void bound_cpu_memory() {
-  bound_arenas();
-  static ReusingAllocator allocator;
-  c10::SetCPUAllocator(&allocator, /*priority=*/0);
+void bound_product_cache() {
   const std::string products = std::to_string(kCachedProducts);
   for (const char* cache :
        {"LRU_CACHE_CAPACITY",
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY"}) {  // LibTorch's own precedes oneDNN's
-    setenv(cache, products.c_str(), /*overwrite=*/0);
+    c10::utils::set_env(cache, products.c_str(), /*overwrite=*/false);
   }
+}
+
+}  // namespace
+
+void bound_cpu_memory() {
+  static const bool bounded = [] {
+    static ReusingAllocator allocator;
+    c10::SetCPUAllocator(&allocator, /*priority=*/0);
+    bound_arenas();
+    bound_product_cache();
+    return true;
+  }();
+  static_cast<void>(bounded);
 }
 
 void keep_freed_memory() {

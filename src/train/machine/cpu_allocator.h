@@ -13,7 +13,8 @@ namespace lft::train {
 /// more arenas than processors, since each arena keeps its threads' freed memory,
 /// unless the environment sets the number. Also limits the kernels that oneDNN caches,
 /// one per shape, unless the environment does: the default is 1024, and every batch
-/// length adds shapes. Call it before the first product and before threads start.
+/// length adds shapes. Call it before the first product and before threads start, since it changes
+/// the environment; later calls have no effect.
 void bound_cpu_memory();
 
 /// malloc no longer returns freed memory at the end of a heap to the system, unless the environment

@@ -1,6 +1,7 @@
 #include "src/train/machine/determinism.h"
 
 #include <ATen/Context.h>
+#include <c10/util/env.h>
 
 #include <cstdlib>
 #include <string>
@@ -25,7 +26,7 @@ void fix_cublas_workspace() {
   if (!value.empty())
     notice(std::string(kCublasVariable) + "=" + value + " is not deterministic; it is " +
            kCublasDefault + " in this run");
-  setenv(kCublasVariable, kCublasDefault, /*overwrite=*/1);
+  c10::utils::set_env(kCublasVariable, kCublasDefault);
 }
 
 }  // namespace

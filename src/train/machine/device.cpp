@@ -6,6 +6,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
+#include <c10/util/env.h>
 #include <dlfcn.h>
 #include <link.h>
 #include <malloc.h>
@@ -54,7 +55,7 @@ bool stay_on_cpu(const std::string& reason) {
 void let_segments_grow() {
   constexpr const char* kVariable = "PYTORCH_CUDA_ALLOC_CONF";
   if (!is_one_of_several && getenv("PYTORCH_ALLOC_CONF") == nullptr)
-    setenv(kVariable, "expandable_segments:True", /*overwrite=*/0);
+    c10::utils::set_env(kVariable, "expandable_segments:True", /*overwrite=*/false);
 }
 
 /// Registers LibTorch's CUDA kernels with the dispatcher. Must run before LibTorch is first queried

@@ -12,8 +12,9 @@
 namespace lft::train {
 
 /// cuda:0 if a driver, LibTorch's CUDA library and a device are found, else the CPU. Opens the
-/// libraries on the first call. A separate linked backend (LibTorch's PrivateUse1) takes precedence
-/// over both.
+/// libraries and changes the environment on the first call, which must therefore come before other
+/// threads start: getenv() takes no lock. A separate linked backend (LibTorch's PrivateUse1) takes
+/// precedence over both.
 at::Device default_device();
 /// How LibTorch multiplies and attends on an NVIDIA GPU; default_device() calls it for one.
 void choose_cuda_libraries();
