@@ -32,6 +32,9 @@ class LinearAdapter : public torch::nn::Module {
   /// low_rank() if it applies no dropout to the input, inside or outside a call; else one without
   /// A.
   virtual ops::LowRank shared_update() const { return {}; }
+  /// Computes what passes read and each update of the parameters changes, at the same address. Must
+  /// be called before the replay of a CUDA graph.
+  virtual void refresh(const ops::Weight&) {}
   /// The low-precision copies of the parameters that products use directly.
   virtual std::vector<ops::ShadowPtr> shadows() const { return {}; }
   /// The merged weight: `weight_oi` [out, in] with this adapter, in float32, without a graph.

@@ -79,6 +79,22 @@ at::Tensor directions_oi(const at::Tensor& weight_oi, const at::Tensor& a_ri,
                                    : weight.addmm_(b_or, a_ri, 1, scale);
 }
 
+/// ||W + scale B A|| of each row, in norm_o.
+void write_norms(const at::Tensor& norm_o, const ops::Weight& weight_oi, const at::Tensor& a_ri,
+                 const at::Tensor& b_or, double scale) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor weight = weight_oi.coded() ? weight_oi.to(at::kFloat) : weight_oi.dense();
+  const int64_t out = weight.size(0), step = rows_at_once(weight.size(1), !weight.is_cpu());
+  for (int64_t first = 0; first < out; first += step) {
+    const int64_t count = std::min(step, out - first);
+    at::Tensor some_o = norm_o.narrow(0, first, count);
+    at::linalg_vector_norm_out(
+        some_o,
+        directions_oi(weight.narrow(0, first, count), a_ri, b_or.narrow(0, first, count), scale), 2,
+        {1});
+  }
+}
+
 /// m / ||W + scale B A||; 0 for a row of zeros, whose magnitude is also 0.
 at::Tensor gain_o(const at::Tensor& magnitude_o, const at::Tensor& norm_o) {
   return magnitude_o / norm_o.clamp_min(std::numeric_limits<float>::min());
@@ -131,7 +147,10 @@ Variant dora_variant() {
                 return dora_merged_oi(weight_oi, tensors.at("lora_A"), tensors.at("lora_B"),
                                       tensors.at(kMagnitude), scale);
               },
-          .memory = {.low_rank_only = false, .widened = widened_by_dora, .kept = kept_by_dora}};
+          .memory = {.low_rank_only = false,
+                     .keeps_lengths = true,
+                     .widened = widened_by_dora,
+                     .kept = kept_by_dora}};
 }
 
 DoraAdapter::DoraAdapter(const layers::LinearImpl& layer, const LoraOptions& options, double scale)
@@ -144,11 +163,28 @@ DoraAdapter::DoraAdapter(const layers::LinearImpl& layer, const LoraOptions& opt
       register_parameter("lora_B", at::empty({out, options.rank}, master), /*requires_grad=*/false);
   magnitude_o = register_parameter(kMagnitude, at::empty({out}, master),
                                    /*requires_grad=*/false);
+  norm_o_ = at::empty({out}, master);
+}
+
+const at::Tensor& DoraAdapter::norm_o(const ops::Weight& weight_oi) {
+  std::vector<std::pair<const void*, int64_t>> now = {{weight_oi.coded().get(), 0}};
+  std::vector<at::Tensor> sources = {a_ri, b_or};
+  if (!weight_oi.coded()) sources.push_back(weight_oi.dense());
+  for (const at::Tensor& source : sources) {
+    now.emplace_back(source.unsafeGetTensorImpl(), source._version());
+    now.emplace_back(source.const_data_ptr(), 0);
+  }
+  if (now != normed_) {
+    normed_.clear();
+    write_norms(norm_o_, weight_oi, a_ri, b_or, scale_);
+    normed_ = std::move(now);
+  }
+  return norm_o_;
 }
 
 at::Tensor DoraAdapter::forward(const at::Tensor& x, const ops::Weight& weight_oi,
                                 const at::Tensor& bias_o) {
-  const at::Tensor gain = gain_o(magnitude_o, dora_norm_o(weight_oi, a_ri, b_or, scale_));
+  const at::Tensor gain = gain_o(magnitude_o, norm_o(weight_oi));
   const ops::DropoutMask mask = ops::dropout_mask(dropout_, current_module_path());
   if (mask.threshold == 0) {
     const at::Tensor z = ops::linear(x, weight_oi, {}, ops::LowRank{a_ri, b_or, scale_, {}});
@@ -169,18 +205,8 @@ at::Tensor DoraAdapter::merged_oi(const at::Tensor& weight_oi) const {
 
 at::Tensor dora_norm_o(const ops::Weight& weight_oi, const at::Tensor& a_ri, const at::Tensor& b_or,
                        double scale) {
-  const at::NoGradGuard no_grad;
-  const at::Tensor weight = weight_oi.coded() ? weight_oi.to(at::kFloat) : weight_oi.dense();
-  const int64_t out = weight.size(0), step = rows_at_once(weight.size(1), !weight.is_cpu());
-  at::Tensor norm_o = at::empty({out}, b_or.options());
-  for (int64_t first = 0; first < out; first += step) {
-    const int64_t count = std::min(step, out - first);
-    at::Tensor some_o = norm_o.narrow(0, first, count);
-    at::linalg_vector_norm_out(
-        some_o,
-        directions_oi(weight.narrow(0, first, count), a_ri, b_or.narrow(0, first, count), scale), 2,
-        {1});
-  }
+  at::Tensor norm_o = at::empty({weight_oi.out()}, b_or.options().requires_grad(false));
+  write_norms(norm_o, weight_oi, a_ri, b_or, scale);
   return norm_o;
 }
 

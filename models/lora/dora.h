@@ -16,10 +16,17 @@ class DoraAdapter : public layers::LinearAdapter {
   at::Tensor forward(const at::Tensor& x, const ops::Weight& weight_oi,
                      const at::Tensor& bias_o) override;
   at::Tensor merged_oi(const at::Tensor& weight_oi) const override;
+  /// dora_norm_o() of the layer's weight, computed again only after A, B or the weight has changed;
+  /// always the same tensor.
+  const at::Tensor& norm_o(const ops::Weight& weight_oi);
+  void refresh(const ops::Weight& weight_oi) override { norm_o(weight_oi); }
   at::Tensor a_ri, b_or, magnitude_o;
 
  private:
   double scale_, dropout_;
+  at::Tensor norm_o_;
+  std::vector<std::pair<const void*, int64_t>>
+      normed_;  // what it was computed from: addresses and versions
 };
 
 /// ||W + scale B A|| of each row, float32 [out], without a graph. At B = 0 it is the initial

@@ -52,6 +52,8 @@ struct AdapterMemory {
   /// The update is low-rank and nothing else (LinearAdapter::low_rank): layers with the same input
   /// share work, products use copies of A and B, and their inputs are recomputed.
   bool low_rank_only = true;
+  /// The length of each row of W + scale B A is kept from pass to pass, in float32.
+  bool keeps_lengths = false;
   /// Elements of W + scale B A that are computed in float32 at a time. Null: none.
   double (*widened)(double in, double out, bool gpu) = nullptr;
   /// Elements of the compute dtype that are saved per row of the input for the backward pass. Null:

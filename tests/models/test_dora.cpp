@@ -92,6 +92,27 @@ TEST_F(Dora, InLowPrecisionTheGainIsOfFloat32) {
             4 * 0x1p-8);  // x, B A, the product and the result are rounded to 8 bits each
 }
 
+/// A value written over the kept norms stays until A, B or the weight changes, in place or by other
+/// memory.
+TEST_F(Dora, NormsAreComputedAgainOnlyAfterAChange) {
+  const at::NoGradGuard no_grad;
+  const std::shared_ptr<DoraAdapter> adapter = adapt(0);
+  const void* const place = adapter->norm_o(layer_->stored()).const_data_ptr();
+  const std::vector<std::function<void()>> changes = {
+      [&] { adapter->a_ri.mul_(2); }, [&] { adapter->b_or.add_(1); },
+      [&] { layer_->weight.mul_(3); }, [&] { layer_->weight.set_data(layer_->weight + 1); },
+      [&] { layer_->store(ops::quantize(layer_->weight, ops::BaseStorage::kNf4, at::kCPU)); }};
+  for (const std::function<void()>& change : changes) {
+    at::Tensor kept_o = adapter->norm_o(layer_->stored());
+    kept_o.fill_(-1);
+    EXPECT_EQ(adapter->norm_o(layer_->stored())[0].item<float>(), -1);
+    change();
+    const at::Tensor now_o = adapter->norm_o(layer_->stored());
+    EXPECT_TRUE(now_o.equal(dora_norm_o(layer_->stored(), adapter->a_ri, adapter->b_or, kScale)));
+    EXPECT_EQ(now_o.const_data_ptr(), place);
+  }
+}
+
 TEST_F(Dora, MergedIsTheWeightOfTheFormula) {
   const auto adapter = adapt(0);
   EXPECT_LT(relative_error(adapter->merged_oi(layer_->weight), want_.weight()), 1e-6);

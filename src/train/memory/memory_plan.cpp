@@ -214,6 +214,7 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
   add("trainables", 4 * size.trained);
   add("copies of A and B for products", size.shadows);
   add("A and B as they began", types.gpu ? 0 : size.starts);
+  add("lengths of the rows of adapted weights", size.lengths);
   add("initial values of the reference", kl ? 4 * size.trained : 0);
   add("gradients", moment.gradients);
   add("sums of gradients that wait",

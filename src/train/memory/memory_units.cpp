@@ -195,6 +195,8 @@ TrainedSize trained_size(const RunSettings& settings) {
     if (trains.variant.changes_weight && !trains.whole(name))
       size.starts += 4.0 * static_cast<double>(elements);
     if (shadowed && !trains.whole(name)) size.shadows += bytes * static_cast<double>(elements);
+    if (trains.adapter.keeps_lengths && name.ends_with(lora::kLoraB) && !trains.whole(name))
+      size.lengths += 4.0 * static_cast<double>(sizes[0]);
     if (trains.whole(name)) size.frozen -= static_cast<double>(elements);
     size.moments += moment_bytes(*rule, sizes, tables.contains(name));
     size.update = std::max(size.update, rule->temporary_bytes(sizes));

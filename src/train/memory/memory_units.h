@@ -54,6 +54,7 @@ struct TrainedSize {
   double layer_bytes = 0;                     // linear layers of the decoder's layers
   double shadows = 0;                         // bytes of the trainables' low-precision copies
   double starts = 0;                          // bytes of the initial A and B in host memory
+  double lengths = 0;                         // bytes of the rows' lengths that adapters keep
   double update = 0;                          // temporary bytes of an update
 };
 TrainedSize trained_size(const RunSettings& settings);

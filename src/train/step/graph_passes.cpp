@@ -10,6 +10,7 @@
 
 #include "kernels/common/error.h"
 #include "models/layers/recompute.h"
+#include "models/lora/inject_select.h"
 #include "models/ops/core/dispatch.h"
 #include "models/ops/core/precision.h"
 
@@ -82,6 +83,8 @@ GraphPasses::GraphPasses(const family::Model& model, Optimizer& optimizer, PassL
       streams_(staged_.narrow(0, 0, static_cast<int64_t>(optimizer.slots().size()))) {
   optimizer_.zero_gradients();
   gradients_ = optimizer_.flat_gradients(kDecoder);
+  for (const lora::LinearSite& site : lora::linear_sites(*model_))
+    if (site.layer->adapter() != nullptr) adapted_.push_back(site.layer);
   model_->language_model->model->reserve_positions(
       limits.longest, device);  // outside the arena, where it would be overwritten
 }
@@ -194,6 +197,7 @@ at::Tensor GraphPasses::run(family::Batch batch, const objective::ForwardContext
   stage(batch, rows, shape, position, scale / static_cast<double>(context.normaliser));
   position.streams = &streams_;
   const ops::DropoutGuard dropout(position);
+  for (const layers::Linear& layer : adapted_) layer->adapter()->refresh(layer->stored());
   std::vector<at::Tensor> outputs = {gradients_, loss_};
   if (shape.trains_embeds) outputs.push_back(embeds_gradient_.narrow(1, 0, shape.tokens));
   if (shape.tells_logprobs) outputs.push_back(logprobs_.narrow(0, 0, shape.rows));

@@ -60,6 +60,7 @@ class GraphPasses : public PassRunner {
   const PassLimits limits_;
   const at::Device device_;
   GraphCache graphs_;
+  std::vector<layers::Linear> adapted_;
   const bool trains_images_;  // any part before the decoder
   at::Tensor gradients_;      // of the optimizer's buffer: every trainable of the decoder
   at::Tensor staged_;         // int64: all values that differ between micro-batches of a shape
