@@ -9,8 +9,8 @@
 #include <bit>
 
 #include "kernels/common/error.h"
+#include "models/layers/linear.h"
 #include "models/layers/recompute.h"
-#include "models/lora/inject_select.h"
 #include "models/ops/core/dispatch.h"
 #include "models/ops/core/precision.h"
 
@@ -83,8 +83,10 @@ GraphPasses::GraphPasses(const family::Model& model, Optimizer& optimizer, PassL
       streams_(staged_.narrow(0, 0, static_cast<int64_t>(optimizer.slots().size()))) {
   optimizer_.zero_gradients();
   gradients_ = optimizer_.flat_gradients(kDecoder);
-  for (const lora::LinearSite& site : lora::linear_sites(*model_))
-    if (site.layer->adapter() != nullptr) adapted_.push_back(site.layer);
+  for (const auto& module : model_->modules()) {
+    const auto layer = std::dynamic_pointer_cast<layers::LinearImpl>(module);
+    if (layer != nullptr && layer->adapter() != nullptr) adapted_.emplace_back(layer);
+  }
   model_->language_model->model->reserve_positions(
       limits.longest, device);  // outside the arena, where it would be overwritten
 }
