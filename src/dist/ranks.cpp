@@ -130,8 +130,21 @@ struct Ranks::State {
     at::Tensor all = at::empty({place.ranks, own.numel()}, own.options());
     at::Tensor in = own.view(-1);
     at::Tensor out = all.view(-1);
-    group_of(own)._allgather_base(out, in)->wait();
+    complete(group_of(own)._allgather_base(out, in));
     return all;
+  }
+  /// Returns when the transfer has ended, so that nothing is updated with the result of one that a
+  /// lost rank left incomplete: on GPUs wait() alone makes only the stream wait. Throws after the
+  /// timeout.
+  void complete(const c10::intrusive_ptr<c10d::Work>& work) const {
+    work->wait();
+    const auto end = std::chrono::steady_clock::now() + timeout;
+    while (!work->isCompleted()) {
+      if (std::chrono::steady_clock::now() > end)
+        throw std::runtime_error("Timed out waiting for a transfer between GPUs");
+      usleep(20);
+    }
+    if (work->exception()) std::rethrow_exception(work->exception());
   }
 };
 
@@ -269,7 +282,7 @@ void Ranks::broadcast(at::Tensor tensor) {
   state.heartbeat->waits(true);
   try {
     std::vector<at::Tensor> tensors = {tensor.view(-1).view(at::kByte)};
-    state.group_of(tensor).broadcast(tensors)->wait();
+    state.complete(state.group_of(tensor).broadcast(tensors));
   } catch (const std::exception& error) {
     lost(error);
   }
@@ -294,7 +307,7 @@ void Ranks::sum(at::Tensor flat) {
       state.group_of(flat).alltoall_base(received, all, even, even)->wait();
       std::vector<at::Tensor> parts = slices(received, size());
       add_up(parts);
-      state.group_of(flat)._allgather_base(all, parts.front())->wait();
+      state.complete(state.group_of(flat)._allgather_base(all, parts.front()));
     }
     if (rest > 0) {
       at::Tensor tail = flat.narrow(0, slice * size(), rest);
@@ -321,6 +334,7 @@ void Ranks::leave() {
   State& state = *state_;
   const std::string key = "gone";
   try {
+    if (state.data) state.data->shutdown();
     if (state.place.agent_store) return;
     state.store->add(key, 1);
     constexpr int kMostPauses = 500;

@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -140,11 +141,9 @@ class GpuMemory : public NeighbourMemory {
   at::Tensor hold(int64_t bytes) override {
     const at::Tensor part = at::empty({bytes}, options_);
     const std::vector<std::string> handles = neighbours_.exchange(share_gpu_memory(part));
-    for (size_t holder = 0; holder < handles.size(); ++holder) {
-      parts_.push_back(static_cast<int64_t>(holder) == own()
-                           ? part
-                           : open_gpu_memory(handles[holder], bytes, options_));
-    }
+    for (size_t holder = 0; holder < handles.size(); ++holder)
+      parts_.push_back(static_cast<int64_t>(holder) == own() ? part
+                                                             : opened(handles[holder], bytes));
     return part;
   }
 
@@ -154,6 +153,16 @@ class GpuMemory : public NeighbourMemory {
   }
 
  private:
+  /// Fails where the driver does not let one GPU read the other's memory.
+  at::Tensor opened(const std::string& handle, int64_t bytes) const {
+    try {
+      return open_gpu_memory(handle, bytes, options_);
+    } catch (const c10::Error& error) {
+      refuse_memory("the GPU memory of another process of the run cannot be opened",
+                    error.what_without_backtrace());
+    }
+  }
+
   const at::TensorOptions options_;
   std::vector<at::Tensor> parts_;
 };

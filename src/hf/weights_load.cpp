@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <deque>
@@ -282,7 +283,11 @@ family::Model random_model(const family::ModelConfig& config, at::ScalarType dty
                                                                                               : 1);
     }
   }
-  if (base.shards) base.shards->sum({});
+  if (base.shards) {  // the others read the slices as soon as they are told
+    if (!device.is_cpu())
+      c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
+    base.shards->sum({});
+  }
   stored.finish();
   return model;
 }

@@ -4,6 +4,8 @@
 
 #include "gpu/devices.h"
 #include "gpu/shard_run.h"
+#include "models/shard_pool.h"
+#include "src/hf/weights_load.h"
 #include "src/train/inputs/run_inputs.h"
 #include "src/train/machine/device.h"
 #include "src/train/run/run.h"
@@ -201,6 +203,30 @@ TEST(Graphs, ReadTheNormsOfTheirStep) {
     const double loss = want[i]["loss"];
     EXPECT_NEAR(got[i]["loss"].get<double>(), loss, rounding(at::kBFloat16) * loss) << i + 1;
   }
+}
+
+/// The memory of a rank, which notes how often this one had waited for its device when it told the
+/// others that it has written its slices.
+class NotedMemory : public PooledMemory {
+ public:
+  using PooledMemory::PooledMemory;
+  std::vector<uint64_t> sum(const std::vector<uint64_t>& own) override {
+    waits_when_told = counts().waits;
+    return own;
+  }
+  int64_t waits_when_told = 0;
+};
+
+TEST(Shards, AreWrittenBeforeTheOtherRanksAreTold) {
+  const ShardRun files(1);
+  const family::ModelConfig config = ModelDir::open(files.recipe("out").model.path).config;
+  ShardPool pool;
+  pool.device = stand_in::device();
+  pool.parts.resize(1);
+  const auto memory = std::make_shared<NotedMemory>(pool, 0);
+  const int64_t before = counts().waits;
+  random_model(config, at::kBFloat16, stand_in::device(), 1, {.shards = memory});
+  EXPECT_GT(memory->waits_when_told, before);
 }
 
 INSTANTIATE_TEST_SUITE_P(

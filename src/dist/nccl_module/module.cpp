@@ -1,6 +1,7 @@
 #include "src/dist/nccl_module/module.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/util/env.h>
 
 #define USE_C10D_NCCL  // as LibTorch was compiled
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
@@ -8,6 +9,9 @@
 extern "C" c10::intrusive_ptr<c10d::Backend> lft_open_nccl(c10::intrusive_ptr<c10d::Store> store,
                                                            int rank, int size,
                                                            std::chrono::milliseconds timeout) {
+  // By default LibTorch's watchdog ends the process after a timeout. Ranks waits for each transfer
+  // itself, with a timeout, and then names the lost rank.
+  c10::utils::set_env("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0");
   const auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = timeout;
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(std::move(store), rank, size, options);
