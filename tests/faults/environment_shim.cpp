@@ -1,7 +1,7 @@
 // Preloaded into lft: a change of the environment while other threads exist ends the process.
 // getenv() takes no lock, so that any of them may read the table of variables as it moves; a merge
-// crashed in about one of 1,500 runs because of it. The thread of SharedCores reads no variable,
-// but would be counted: the tests that preload this set OMP_WAIT_POLICY.
+// crashed in about one of 1,500 runs because of it. With OMP_NUM_THREADS=1 SharedCores has no
+// thread, which would be counted though it reads no variable.
 #include <dlfcn.h>
 
 #include <cstdio>

@@ -1,7 +1,7 @@
 // Guarantee J1: no command opens a socket, starts another program, writes outside its output
 // path, creates a file whose name comes from data, or changes the environment next to other threads
-// (environment_shim.cpp). `lft debug determinism`, `lft verify-resume`
-// and `lft sweep` are excluded: they start lft itself, by /proc/self/exe.
+// (environment_shim.cpp). `lft debug determinism`, `lft verify-resume` and `lft sweep` are
+// excluded: they start lft itself, by /proc/self/exe.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
@@ -51,7 +51,7 @@ class NoSurprises : public ::testing::Test {
     return {
         .arguments = arguments,
         .environment = {"HOME=" + path("home"), "TMPDIR=" + path("tmp"), "PATH=/usr/bin:/bin",
-                        "OMP_NUM_THREADS=1", "OMP_WAIT_POLICY=passive",
+                        "OMP_NUM_THREADS=1",
                         "LD_PRELOAD=" LFT_BINARY_DIR "/tests/liblft_environment_shim.so",
                         "LD_LIBRARY_PATH=" + path("no-driver") +
                             (libraries == nullptr ? "" : ":" + std::string(libraries)),

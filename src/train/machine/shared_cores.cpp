@@ -17,9 +17,10 @@
 #include <fstream>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
+#include <vector>
 
 namespace lft::train {
 
@@ -68,15 +69,25 @@ class Contention {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 /// A thread with all signals blocked: they belong to the thread that polls for them.
 template <typename Body>
 std::thread without_signals(Body body) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(body));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
+  const BlockedSignals blocked;
+  return std::thread(std::move(body));
 }
 
 /// A flag that a thread waits for.
@@ -104,11 +115,32 @@ class Flag {
   bool set_ = false;
 };
 
+/// Whether so many more threads can start.
+bool can_start(size_t threads) {
+  Flag end;
+  std::vector<std::thread> started;
+  try {
+    while (started.size() < threads) started.push_back(without_signals([&end] { end.wait(); }));
+  } catch (const std::system_error&) {  // no memory for a stack, or too many threads
+  }
+  end.set();
+  for (std::thread& thread : started) thread.join();
+  return started.size() == threads;
+}
+
 /// libgomp counts the threads of all its teams. If they are more than the cores, a waiting thread
 /// spins for 100 rounds instead of 300,000 (do_spin() in config/linux/wait.h, the counts in env.c).
 /// This team only raises that number; its threads sleep.
 class SleepingTeam {
  public:
+  /// Null where its threads cannot start: libgomp would end the process.
+  static std::unique_ptr<SleepingTeam> start() {
+    try {
+      if (can_start(static_cast<size_t>(size()))) return std::make_unique<SleepingTeam>();
+    } catch (const std::system_error&) {
+    }
+    return nullptr;
+  }
   SleepingTeam() : host_(without_signals([this] { sleep(); })) {}
   ~SleepingTeam() {
     end_.set();
@@ -116,9 +148,9 @@ class SleepingTeam {
   }
 
  private:
+  static int size() { return std::max(2, omp_get_num_procs() - omp_get_max_threads() + 2); }
   void sleep() {
-    const int size = std::max(2, omp_get_num_procs() - omp_get_max_threads() + 2);
-#pragma omp parallel num_threads(size)
+#pragma omp parallel num_threads(size())
     asm volatile("");  // the compiler would remove an empty region
     end_.wait();
   }
@@ -154,14 +186,18 @@ bool user_decides() {
 
 struct SharedCores::Watch {
   void look() {
-    std::optional<SleepingTeam> short_spins;
+    std::unique_ptr<SleepingTeam> short_spins;
+    bool can = true;
     Contention contention;
     for (int calm = 0; !end.wait_for(kLookEvery);) {
       const double waiting = contention.look();
       calm = waiting < kCalm ? calm + 1 : 0;
-      if (waiting > kCrowded && !short_spins) short_spins.emplace();
+      if (waiting > kCrowded && short_spins == nullptr && can) {
+        short_spins = SleepingTeam::start();
+        can = short_spins != nullptr;
+      }
       if (calm >= kCalmLooks) short_spins.reset();
-      crowded = short_spins.has_value();
+      crowded = short_spins != nullptr;
     }
   }
 
@@ -171,9 +207,12 @@ struct SharedCores::Watch {
 };
 
 SharedCores::SharedCores() {
-  if (user_decides()) return;
+  if (user_decides() || omp_get_max_threads() == 1) return;
   ask_for_short_slices();
-  watch_ = std::make_unique<Watch>();
+  try {
+    watch_ = std::make_unique<Watch>();
+  } catch (const std::system_error&) {  // its thread cannot start
+  }
 }
 
 SharedCores::~SharedCores() {

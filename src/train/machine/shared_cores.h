@@ -14,8 +14,9 @@ namespace lft::train {
 /// not depend on any of this.
 ///
 /// OMP_WAIT_POLICY and GOMP_SPINCOUNT take precedence: if either is set, nothing is measured and
-/// nothing changes. With another OpenMP runtime than libgomp, on a kernel without
-/// /proc/self/task/*/schedstat, and with a single thread, spinning stays as it is.
+/// nothing changes, and neither with a single OpenMP thread. With another OpenMP runtime than
+/// libgomp, on a kernel without /proc/self/task/*/schedstat, and where no more threads can start,
+/// spinning stays as it is.
 class SharedCores {
  public:
   /// Construct it before LibTorch starts threads: they inherit the time slice.

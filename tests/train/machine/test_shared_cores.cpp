@@ -1,12 +1,15 @@
 // How threads wait for each other while other programs use every core.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -27,6 +30,7 @@ class BusyCores {
     for (unsigned i = 0; i < std::thread::hardware_concurrency(); ++i) {
       const pid_t pid = fork();
       if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (volatile unsigned turns = 0;;) turns = turns + 1;
       }
       pids_.push_back(pid);
@@ -101,6 +105,27 @@ TEST(SharedCores, AWaitingThreadSleepsNextToOtherProgramsAndSpinsAlone) {
   ASSERT_TRUE(cores.crowded());
   // 100 spins of a few microseconds, and the regions; without it 1 s or its share of a core, half.
   EXPECT_LT(computed_in_gaps(), 0.1);
+}
+
+/// The address space has no room for another stack, first of the team, then of the watch.
+TEST(SharedCores, ThreadsThatCannotStartAreNotNeeded) {
+  if (!is_child()) {
+    EXPECT_EQ(run_case("ThreadsThatCannotStartAreNotNeeded", nullptr), 0);
+    return;
+  }
+  const SharedCores cores;
+  region();  // starts the threads that work
+  std::ifstream size("/proc/self/statm");
+  rlim_t pages = 0;
+  ASSERT_TRUE(size >> pages);
+  const rlim_t most = pages * static_cast<rlim_t>(getpagesize()) + (1 << 20);
+  const rlimit limit = {most, most};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+  ASSERT_THROW(std::thread([] {}).join(), std::system_error);
+  const BusyCores busy;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  while (std::chrono::steady_clock::now() < end) region();  // the process would have ended
+  EXPECT_FALSE(SharedCores().crowded());
 }
 
 TEST(SharedCores, TheUsersPolicyWins) {
