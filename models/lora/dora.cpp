@@ -205,7 +205,7 @@ at::Tensor DoraAdapter::merged_oi(const at::Tensor& weight_oi) const {
 
 at::Tensor dora_norm_o(const ops::Weight& weight_oi, const at::Tensor& a_ri, const at::Tensor& b_or,
                        double scale) {
-  at::Tensor norm_o = at::empty({weight_oi.out()}, b_or.options().requires_grad(false));
+  at::Tensor norm_o = at::empty({weight_oi.out()}, b_or.options());
   write_norms(norm_o, weight_oi, a_ri, b_or, scale);
   return norm_o;
 }

@@ -115,7 +115,7 @@ class Flag {
   bool set_ = false;
 };
 
-/// Whether so many more threads can start.
+/// Returns whether this number of additional threads can start.
 bool can_start(size_t threads) {
   Flag end;
   std::vector<std::thread> started;
