@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <iterator>
+#include <vector>
 
 #include "models/base/call.h"
 #include "models/base/dims.h"
@@ -27,13 +29,11 @@ class SlicedHead {
   layers::Linear head_;
 };
 
-/// Adds the DeepStack features of layer `layer`, if any, to the stream at the image positions: of
-/// all rows, or of those that the last layer kept.
-at::Tensor add_deep(const at::Tensor& x, const DecoderInput& input, int64_t layer,
+/// Adds the DeepStack features of one layer to the stream at the image positions: of all rows, or of
+/// those that the last layer kept.
+at::Tensor add_deep(const at::Tensor& x, const DecoderInput& input, const at::Tensor& features_kd,
                     const at::Tensor& rows_k) {
-  if (layer >= static_cast<int64_t>(input.deepstack_features_kd.size())) return x;
-  const at::Tensor deepstack_features_kd =
-      input.deepstack_features_kd[static_cast<size_t>(layer)].to(x.scalar_type());
+  const at::Tensor deepstack_features_kd = features_kd.to(x.scalar_type());
   expect_dims(deepstack_features_kd, "deep features",
               {{"k", input.deep_places_k.size(0)}, {"d", x.size(-1)}});
   if (!rows_k.defined())
@@ -77,11 +77,12 @@ LlamaLayerImpl::LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions opti
   post_feedforward_layernorm = norm("post_feedforward_layernorm");
 }
 
-at::Tensor LlamaLayerImpl::forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer,
-                                   const at::Tensor& rows_k) {
+ResidualStream LlamaLayerImpl::forward(const ResidualStream& x_btd, const LlamaPass& pass,
+                                       int64_t layer, const at::Tensor& rows_k) {
   const Dim d = {"d", input_layernorm->weight.size(0)};
-  expect_dims(x_btd, "x", {{"b"}, {"t"}, d});
-  const ops::Normed first = call("input_layernorm", input_layernorm, x_btd, at::Tensor());
+  expect_dims(x_btd.sum(), "x", {{"b"}, {"t"}, d});
+  const ops::Normed first =
+      call("input_layernorm", input_layernorm, x_btd.sum(), x_btd.branch());
   const at::Tensor stream = keep_rows(first.sum, rows_k);
   at::Tensor mixed = linear_attn
                          ? call("linear_attn", linear_attn, first, pass.recurrent, layer, rows_k)
@@ -96,7 +97,7 @@ at::Tensor LlamaLayerImpl::forward(const at::Tensor& x_btd, const LlamaPass& pas
   at::Tensor added = mlp ? call("mlp", mlp, second) : call("mlp", sparse_mlp, second, pass.routing);
   expect_dims_like(added, "the output of mlp", stream, d);
   if (branches) added = call("post_feedforward_layernorm", post_feedforward_layernorm, added);
-  return second.sum + added;
+  return {second.sum, added};
 }
 
 LlamaModelImpl::LlamaModelImpl(const LlamaConfig& config, at::TensorOptions options,
@@ -132,18 +133,24 @@ at::Tensor LlamaModelImpl::forward(const DecoderInput& input, const at::Tensor& 
   if (routing) routing->begin(input.lengths, embeds_btd.size(1), embeds_btd.device());
   // The load balancing loss is of all positions, also in the last layer.
   const bool all = routing && routing->balances() && config_.sparse_at(config_.layers - 1);
-  at::Tensor x = embeds_btd;
+  const std::vector<at::Tensor>& deep = input.deepstack_features_kd;
+  ResidualStream x = embeds_btd;
   for (int64_t i = 0; i < layers->size(); ++i) {
     const LlamaLayer& layer = (*layers)[i];
     const LlamaPass& seen = config_.slides_at(static_cast<size_t>(i)) ? local : pass;
     const at::Tensor rows = i + 1 == layers->size() && !all ? rows_k : at::Tensor();
-    const auto run = [layer, seen, i, rows](const at::Tensor& input) {
+    const auto run = [layer, seen, i, rows](const ResidualStream& input) {
       return call_indexed("layers", i, layer, input, seen, i, rows);
     };
-    x = layers::recomputes(i) ? layers::recompute(*layer, x, run) : run(x);
-    x = add_deep(x, input, i, rows);
+    if (layers::recomputes(i)) {
+      x = layers::recompute(*layer, x.whole(), run);
+    } else {
+      x = run(x);
+    }
+    if (i < std::ssize(deep)) x = add_deep(x.whole(), input, deep[static_cast<size_t>(i)], rows);
   }
-  return call("norm", norm, all ? keep_rows(x, rows_k) : x);
+  if (all) x = keep_rows(x.whole(), rows_k);
+  return call("norm", norm, x.sum(), x.branch());
 }
 
 LlamaForCausalLmImpl::LlamaForCausalLmImpl(const LlamaConfig& config, at::TensorOptions options,

@@ -20,6 +20,7 @@
 #include "models/llama/kv_cache.h"
 #include "models/llama/mlp.h"
 #include "models/llama/pass.h"
+#include "models/llama/residual.h"
 #include "models/llama/rotary.h"
 #include "models/llama/sparse_mlp.h"
 
@@ -30,8 +31,8 @@ class LlamaLayerImpl : public torch::nn::Module {
   LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions options,
                  at::TensorOptions linear_options, int64_t layer = 0);
   /// [b, t, d], or [k, d] if rows are given.
-  at::Tensor forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer,
-                     const at::Tensor& rows_k);
+  ResidualStream forward(const ResidualStream& x_btd, const LlamaPass& pass, int64_t layer,
+                         const at::Tensor& rows_k);
   layers::RmsNorm input_layernorm{nullptr}, post_attention_layernorm{nullptr};
   layers::RmsNorm pre_feedforward_layernorm{nullptr},
       post_feedforward_layernorm{nullptr};  // null without config.branch_norms: then
