@@ -59,6 +59,21 @@ std::vector<text::ByteRange> ranges_of(const std::vector<text::Rendered::Span>& 
   return ranges;
 }
 
+/// Leaves out of special tokens the white space that they take from the text next to them (`lstrip`
+/// and `rstrip` in tokenizer.json).
+void drop_blanks(const text::Tokenizer& tokenizer, EncodedText& text) {
+  for (text::Token& token : text.tokens) {
+    if (token.begin == token.end || !tokenizer.is_special(token.id)) continue;
+    const std::string written = tokenizer.token_of(token.id);
+    const std::string_view range =
+        std::string_view(text.rendered.text).substr(token.begin, token.end - token.begin);
+    const size_t at = range.find(written);
+    if (at == std::string_view::npos) continue;
+    token.begin += static_cast<uint32_t>(at);
+    token.end = token.begin + static_cast<uint32_t>(written.size());
+  }
+}
+
 /// Finds special tokens in the text of the data. Only the template should write them: they end or
 /// begin turns.
 void look_for_special(const Row& row, const text::Tokenizer& tokenizer,
@@ -193,12 +208,12 @@ EncodedText encode_rendered(const Row& row, text::Rendered rendered,
   check_token_marks(row, tokenizer, options);
   EncodedText text{.rendered = std::move(rendered), .tokens = {}, .supervised = {}};
   write_out_images(text.rendered, images, options);
-  if (options.special_tokens == SpecialTokensInText::kText) {
-    text.tokens = tokenizer.encode_with_plain(text.rendered.text, ranges_of(text.rendered.given));
-  } else {
-    text.tokens = tokenizer.encode(text.rendered.text);
-    look_for_special(row, tokenizer, options, text);
-  }
+  const bool as_text = options.special_tokens == SpecialTokensInText::kText;
+  text.tokens =
+      as_text ? tokenizer.encode_with_plain(text.rendered.text, ranges_of(text.rendered.given))
+              : tokenizer.encode(text.rendered.text);
+  drop_blanks(tokenizer, text);
+  if (!as_text) look_for_special(row, tokenizer, options, text);
   if (text.rendered.has_bos) drop_put_in(text.tokens);
   text.supervised = text::supervised_mask(text.tokens, text.rendered.supervised);
   int64_t image_tokens = 0;

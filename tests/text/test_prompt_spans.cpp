@@ -80,6 +80,86 @@ TEST(Prompt, WhatTheTemplateMarksIsSupervised) {
   EXPECT_EQ(texts(got, got.supervised), (Texts{"so: one</s>!", "so: two</s>!"}));
 }
 
+TEST(Prompt, EveryMarkedRangeIsSupervisedAndNoneGetsAnEndTokenThatTheTemplateWrites) {
+  const Rendered own_end =
+      chat(
+          "{% for m in messages %}[{{ m.role }}]{% if m.role == 'assistant' %}{% generation %}"
+          "{{ m.content[0].text }}{% endgeneration %}{% generation %}</s>{% endgeneration %}"
+          "{% else %}{{ m.content[0].text }}{% endif %}{% endfor %}")
+          ->render(talk({{"Q", "one"}, {"R", "two"}}));
+  EXPECT_EQ(own_end.text, "[user]Q[assistant]one</s>[user]R[assistant]two</s>");
+  EXPECT_EQ(texts(own_end, own_end.supervised), (Texts{"one", "</s>", "two", "</s>"}));
+  Conversation thinks = talk({{"Q", "one"}});
+  thinks.messages[1].reasoning = "hm";
+  const Rendered both =
+      chat(
+          "{% for m in messages %}[{{ m.role }}]{% if m.role == 'assistant' %}"
+          "{% if m.reasoning_content %}{% generation %}{{ m.reasoning_content }}{% endgeneration %}"
+          "/{% endif %}{% generation %}{{ m.content[0].text }}</s>{% endgeneration %}{% else %}"
+          "{{ m.content[0].text }}{% endif %}{% endfor %}")
+          ->render(thinks);
+  EXPECT_EQ(both.text, "[user]Q[assistant]hm/one</s>");
+  EXPECT_EQ(texts(both, both.supervised), (Texts{"hm", "one</s>"}));
+}
+
+// <s> in place of a token that closes a text: the turn ends with </s>.
+TEST(Prompt, TheTokenThatEndsTheTurnMayFollowAnother) {
+  const std::string body =
+      "{% for m in messages %}<|{{ m.role }}|>{{ m.content[0].text }}<s></s>{% endfor %}";
+  const Rendered got = chat(body)->render(talk({{"Q", "one"}, {"R", "two"}}));
+  EXPECT_EQ(texts(got, got.supervised), (Texts{"one<s></s>", "two<s></s>"}));
+  const Rendered opens = chat(body + "<s>header")->render(talk({{"Q", "one"}, {"R", "two"}}));
+  EXPECT_EQ(opens.text.substr(opens.text.size() - 9), "<s>header");
+  EXPECT_EQ(texts(opens, opens.supervised), (Texts{"one<s></s>", "two<s></s>"}));
+}
+
+TEST(Prompt, TheLastTurnMayEndWithAnotherTokenThanTheOthers) {
+  const Rendered got = chat(
+                           "{% for m in messages %}[{{ m.role }}]{{ m.content[0].text }}"
+                           "{{ '</s>' if loop.last else '<unk><s>' }}{% endfor %}")
+                           ->render(talk({{"Q", "one"}, {"R", "two"}}));
+  EXPECT_EQ(got.text, "[user]Q<unk><s>[assistant]one<unk><s>[user]R<unk><s>[assistant]two</s>");
+  EXPECT_EQ(texts(got, got.supervised), (Texts{"one<unk>", "two</s>"}));
+}
+
+constexpr char kCalls[] =
+    "{% for m in messages %}<{{ m.role }}{% if m.role == 'tool' %} "
+    "{{ messages[loop.index0 - 1].tool_calls[0].function.name }}{% endif %}>"
+    "{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}"
+    "{% endfor %}{% endif %}{% for c in m.tool_calls or [] %} <call>{{ c.function.name }}("
+    "{{ c.function.arguments | tojson }})</call>{% endfor %}";
+
+Conversation calling(const std::string& text) {
+  Conversation calls = talk({{"Q", "one"}});
+  calls.messages[1].text = text;
+  calls.messages[1].tool_calls = R"([{"function":{"name":"f","arguments":{"b":[1,"x"],"a":1}}}])";
+  calls.messages.push_back({.role = "tool", .text = "42"});
+  calls.messages.push_back({.role = "assistant", .text = "two"});
+  return calls;
+}
+
+// The tool's message repeats the name of the function, which is not the assistant's word there.
+TEST(Prompt, AToolCallIsSupervisedAsItIsRendered) {
+  const auto ends = chat(std::string(kCalls) + "</s>{% endfor %}");
+  const std::string call = "<call>f({\"b\": [1, \"x\"], \"a\": 1})</call></s>";
+  const Rendered silent = ends->render(calling(""));
+  EXPECT_EQ(silent.text, "<user>Q</s><assistant> " + call + "<tool f>42</s><assistant>two</s>");
+  EXPECT_EQ(texts(silent, silent.supervised), (Texts{call, "two</s>"}));
+  const Rendered said = ends->render(calling("Hm."));
+  EXPECT_EQ(texts(said, said.supervised), (Texts{"Hm. " + call, "two</s>"}));
+}
+
+TEST(Prompt, TheEndTokenIsAddedAfterAWholeToolCall) {
+  const auto endless = chat(std::string(kCalls) + "{% endfor %}");
+  const std::string call = "<call>f({\"b\": [1, \"x\"], \"a\": 1})</call></s>";
+  Conversation talk = calling("Hm.");
+  const Rendered whole = endless->render(talk);
+  EXPECT_EQ(texts(whole, whole.supervised), (Texts{"Hm. " + call, "two</s>"}));
+  talk.messages.resize(2);
+  const Rendered last = endless->render(talk);
+  EXPECT_EQ(texts(last, last.supervised), (Texts{"Hm. " + call}));
+}
+
 TEST(Prompt, PlaceholdersInARowsWordsAreNoImages) {
   // A template that prints texts can print a literal placeholder where there is no image.
   const auto plain = chat("{% for m in messages %}{{ m.role }} {{ m.content }}</s>{% endfor %}");

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <utility>
 
 #include "kernels/common/error.h"
 #include "src/base/hash.h"
 #include "src/text/chat/prompt_spans.h"
 #include "src/text/chat/template_input.h"
+#include "src/text/chat/template_trial.h"
 #include "src/text/jinja/template.h"
 
 namespace lft::text {
@@ -30,30 +32,6 @@ Json constants_of(const SpecialTokens& special, const io::Json& args) {
   return constants;
 }
 
-/// A trial conversation, whose words can be found in the output of a template.
-Conversation trial(bool with_system) {
-  Conversation talk;
-  if (with_system) talk.messages.push_back({.role = "system", .text = "trialsystem"});
-  talk.messages.push_back({.role = "user", .text = "trialquestion"});
-  talk.messages.push_back({.role = "assistant", .text = "trialanswer"});
-  return talk;
-}
-
-/// The same with a tool's message after an answer that calls the tool and contains `text`.
-Conversation tool_trial(const std::string& text) {
-  Conversation talk = trial(false);
-  talk.tools = R"([{"type": "function", "function": {"name": "trialtool", "description": "d",
-      "parameters": {"type": "object", "properties": {"x": {"type": "string",
-      "description": "d"}}, "required": ["x"]}}}])";
-  const Message calls{
-      .role = "assistant", .text = text, .tool_calls = R"([{"type": "function", "id": "trial0000",
-      "function": {"name": "trialtool", "arguments": {"x": "y"}}}])"};
-  const Message result{
-      .role = "tool", .text = "trialresult", .tool_call_id = "trial0000", .name = "trialtool"};
-  talk.messages.insert(talk.messages.begin() + 1, {calls, result});
-  return talk;
-}
-
 class JinjaTemplate : public ChatTemplate {
  public:
   JinjaTemplate(const TemplateText& source, const Tokenizer& tokenizer, const JinjaRules& rules)
@@ -67,12 +45,18 @@ class JinjaTemplate : public ChatTemplate {
                .bos = tokenizer.bos_token(),
                .where = source.where} {
     choose_form();
-    find_end(tokenizer);
+    learn_ends(tokenizer);
   }
 
   Rendered render(const Conversation& conversation, bool generate) const override {
     const TemplateInput input = template_input(conversation, form_, generate, variables_);
-    return prompt_of(run(input), input.owners, conversation, template_.marks_generation(), spans_);
+    const jinja::Rendering rendering = run(input);
+    return prompt_of({.rendering = rendering,
+                      .owners = input.owners,
+                      .conversation = conversation,
+                      .marks_generation = template_.marks_generation(),
+                      .call_tails = call_tails(conversation)},
+                     spans_);
   }
 
   std::string hash() const override {
@@ -84,7 +68,7 @@ class JinjaTemplate : public ChatTemplate {
   std::string name() const override { return source_.where; }
   bool bare_placeholders() const override { return true; }
   std::vector<std::string> notes() const override {
-    if (ends_turns_) return {};
+    if (spans_.ends_turns) return {};
     return {"the chat template ends no turn: " + end_ + " is added after each answer, supervised"};
   }
 
@@ -134,7 +118,10 @@ class JinjaTemplate : public ChatTemplate {
             .system = (texts & 4U) == 0, .user = (texts & 1U) == 0, .assistant = (texts & 2U) == 0};
         if (!with_system && !form.system) continue;
         found = tries(trial(with_system), form, &error);
-        if (found) form_ = form;
+        if (!found) continue;
+        form_ = form;
+        takes_system_ = with_system;
+        needs_system_ = with_system && !tries(trial(false), form, &error);
       }
       if (found) break;
     }
@@ -165,32 +152,45 @@ class JinjaTemplate : public ChatTemplate {
     for (const bool as_list : {true, false}) {
       for (const char* said : {"", "trialsaid"}) {
         form_.tool = as_list;
-        if (tries(tool_trial(said), form_, &ignored)) return;
+        takes_tools_ = tries(tool_trial(needs_system_, said), form_, &ignored);
+        if (takes_tools_) return;
       }
     }
     form_.tool = form_.user;
   }
 
-  /// The special token after the last answer, which also ends turns.
-  void find_end(const Tokenizer& tokenizer) {
-    const Conversation talk = trial(false);
-    const TemplateInput input = template_input(talk, form_, false, variables_);
-    const jinja::Rendering rendering = run(input);
-    const std::string_view text = rendering.text.bytes();
-    size_t after = 0;
-    for (const jinja::Run& run : rendering.text.runs()) {
-      if (input.owners.at(static_cast<size_t>(run.source)).message == 1) after = run.end;
+  RenderedTrial rendered(const Conversation& talk) const {
+    TemplateInput input = template_input(talk, form_, false, variables_);
+    jinja::Rendering rendering = run(input);
+    return {std::move(rendering), std::move(input.owners)};
+  }
+
+  /// Finds the tokens that end turns, in trial conversations.
+  void learn_ends(const Tokenizer& tokenizer) {
+    const LearnedTurns learned =
+        learn_turns([this](const Conversation& talk) { return rendered(talk); }, tokenizer,
+                    {takes_system_, needs_system_, takes_tools_});
+    spans_.ends_turns = !learned.words.last.empty();
+    spans_.words = learned.words, spans_.calls = learned.calls, spans_.opening = learned.opening;
+    for (const TurnEnds& ends : {learned.words, learned.calls}) {
+      for (const std::string& end : {ends.last, ends.inner}) {
+        if (!end.empty() && std::ranges::find(spans_.ends, end) == spans_.ends.end())
+          spans_.ends.push_back(end);
+      }
     }
-    for (const Token& token : tokenizer.encode(text)) {
-      if (token.begin < after || token.begin == token.end || !tokenizer.is_special(token.id))
-        continue;
-      end_ = tokenizer.token_of(token.id);
-      break;
+    end_ = spans_.ends_turns ? learned.words.last : spans_.ends.front();
+  }
+
+  /// As in Prompted: of the rendering that ends with the message.
+  std::vector<std::string> call_tails(const Conversation& talk) const {
+    std::vector<std::string> tails;
+    if (spans_.ends_turns) return tails;
+    for (size_t i = 0; i < talk.messages.size(); ++i) {
+      tails.emplace_back();
+      if (talk.messages[i].tool_calls.empty()) continue;
+      tails.back() = call_tail(rendered(first_messages(talk, i + 1)), static_cast<int32_t>(i));
     }
-    ends_turns_ = !end_.empty();
-    if (ends_turns_ && std::ranges::find(spans_.ends, end_) == spans_.ends.end())
-      spans_.ends.push_back(end_);
-    if (!ends_turns_) end_ = spans_.ends.front();
+    return tails;
   }
 
   const TemplateText source_;
@@ -200,8 +200,8 @@ class JinjaTemplate : public ChatTemplate {
   const std::string date_;
   SpanRules spans_;
   ContentForm form_;
+  bool takes_system_ = false, needs_system_ = false, takes_tools_ = false;
   std::string end_;
-  bool ends_turns_ = true;
 };
 
 }  // namespace

@@ -100,7 +100,8 @@ Value message_value(const Message& message, int32_t number, const ContentForm& f
   thread_local const Value kRole = key("role"), kContent = key("content"),
                            kReasoning = key("reasoning_content"), kCalls = key("tool_calls"),
                            kCallId = key("tool_call_id"), kName = key("name");
-  const ValueOwner none{.message = number}, words{.message = number, .field = Field::kWords};
+  const ValueOwner none{.message = number}, words{.message = number, .field = Field::kWords},
+      calls{.message = number, .field = Field::kWords, .is_call = true};
   // The content of a message that only calls tools is an empty text, which templates test for.
   const bool says_nothing = message.text.empty() && !message.tool_calls.empty();
   return writer.dict(none, [&](DictObject& made) {
@@ -113,7 +114,7 @@ Value message_value(const Message& message, int32_t number, const ContentForm& f
         made.add(key(message.reasoning_key), writer.text(message.reasoning, words));
     }
     if (!message.tool_calls.empty())
-      made.add(kCalls, writer.json(Json::parse(message.tool_calls), words));
+      made.add(kCalls, writer.json(Json::parse(message.tool_calls), calls));
     if (!message.tool_call_id.empty()) made.add(kCallId, writer.text(message.tool_call_id, none));
     if (!message.name.empty()) made.add(kName, writer.text(message.name, none));
   });

@@ -23,6 +23,7 @@ struct ValueOwner {
   int32_t message = -1;        // its message; -1: none
   Field field = Field::kNone;  // kWords: content, reasoning and tool calls; kNone: role, type, ...
   bool is_container = false;   // a list or an object, which no template prints intentionally
+  bool is_call = false;        // part of the message's tool calls
 };
 
 struct TemplateInput {
