@@ -1,12 +1,9 @@
 #include "src/cli/infer.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <optional>
 #include <sstream>
 
@@ -256,6 +253,8 @@ data::EncodeOptions infer_encode(const InferOptions& options, const hf::ModelDir
   encode.count_unknown = options.count_unknown;
   encode.count_marks = options.count_marks;
   encode.columns = options.columns;
+  encode.skip_bad = options.skip_bad;
+  if (options.skip_bad) encode.max_bad = options.max_bad;
   return encode;
 }
 
@@ -290,15 +289,14 @@ OutputLines::OutputLines(const std::string& path, const Inputs& inputs)
     refuse(ErrorKind::kUsage, "the output is a directory", "--out " + path, {}, "a file",
            "name a file in it");
   }
+  file_ = io::FileHandle::open_stream(path);
+  if (file_.is_open()) return;
   temporary_ = path_ + ".tmp-" + std::to_string(getpid());
-  fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd_ < 0) fail("cannot create the output file");
+  file_ = io::FileHandle::create(temporary_, 0);
 }
 
 OutputLines::~OutputLines() {
-  if (fd_ < 0) return;
-  close(fd_);
-  unlink(temporary_.c_str());
+  if (!temporary_.empty()) unlink(temporary_.c_str());
 }
 
 void OutputLines::line(std::string_view text) {
@@ -308,29 +306,18 @@ void OutputLines::line(std::string_view text) {
 }
 
 void OutputLines::flush() {
-  for (size_t at = 0; at < buffer_.size();) {
-    const ssize_t wrote = write(fd_, buffer_.data() + at, buffer_.size() - at);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) fail("cannot write the output file");
-    at += static_cast<size_t>(wrote);
-  }
+  file_.write(buffer_.data(), buffer_.size());
   buffer_.clear();
 }
 
 void OutputLines::commit() {
   flush();
-  if (fsync(fd_) != 0) fail("cannot write the output file");
-  if (rename(temporary_.c_str(), path_.c_str()) != 0)
-    fail("cannot put the output file in its place");
-  close(fd_);
-  fd_ = -1;
-}
-
-void OutputLines::fail(const std::string& what) const {
-  const int code = errno;
-  refuse(ErrorKind::kResource, what, path_, std::strerror(code), {},
-         code == ENOENT ? "create the folder first"
-                        : "name a file on a disk with room, where this user may write");
+  if (!temporary_.empty()) {
+    file_.sync();
+    io::rename_synced(temporary_, path_);
+    temporary_.clear();
+  }
+  file_.close();
 }
 
 }  // namespace lft::cli

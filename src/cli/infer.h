@@ -15,6 +15,7 @@
 #include "src/hf/adapter/adapter.h"
 #include "src/hf/model_dir.h"
 #include "src/infer/generate.h"
+#include "src/io/file_handle.h"
 #include "src/text/tokenizer.h"
 #include "src/train/machine/precision.h"
 
@@ -34,6 +35,8 @@ struct InferOptions {
   bool count_unknown = true;  // count unused keys of rows, as data.unknown_keys: warn
   bool count_marks = true;    // and marks of other tools
   data::ColumnRules columns = {};
+  bool skip_bad = false;  // data.on_bad_sample: skip, for at most `max_bad` rows
+  int64_t max_bad = 0;
 };
 /// Registers the target, --model, --adapter, --template, --image-fit, --alpha, --min-pixels,
 /// --max-pixels and --dtype. With `adapters` --adapter may be repeated, and its values are put
@@ -76,8 +79,8 @@ data::EncodeOptions infer_encode(const InferOptions& options, const hf::ModelDir
                                  const hf::AdapterDir& adapter, const text::Tokenizer& tokenizer);
 
 /// A text file that is written to a temporary file next to `path` and renamed by commit(); without
-/// commit() it is removed. kUsage if `path` is one of the inputs or inside one, kResource for
-/// errors of the file system.
+/// commit() it is removed. A device, pipe or socket is written to instead. kUsage if `path` is one
+/// of the inputs or inside one, kResource for errors of the file system.
 class OutputLines {
  public:
   OutputLines(const std::string& path, const Inputs& inputs);
@@ -88,10 +91,9 @@ class OutputLines {
 
  private:
   void flush();
-  [[noreturn]] void fail(const std::string& what) const;
 
-  std::string path_, temporary_, buffer_;
-  int fd_ = -1;
+  std::string path_, temporary_, buffer_;  // without a temporary file: a stream, or it is renamed
+  io::FileHandle file_;
 };
 
 }  // namespace lft::cli

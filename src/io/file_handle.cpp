@@ -42,6 +42,8 @@ std::string remedy(int code) {
     case EMFILE:
     case ENFILE:
       return "raise the limit on open files (ulimit -n)";
+    case ENXIO:
+      return "start the program that reads the pipe first";
     case EIO:
       return "check the disk, or use another one";
     case ENOSPC:
@@ -147,6 +149,17 @@ FileHandle FileHandle::create(const std::string& path, uint64_t expected_bytes) 
   const int fd = open_retrying(rooted, O_WRONLY | O_CREAT | O_TRUNC);
   if (fd < 0) throw_io_error("create a file", rooted, errno, expected_bytes);
   return FileHandle(rooted, fd, expected_bytes);
+}
+
+FileHandle FileHandle::open_stream(const std::string& path) {
+  const std::string rooted = rooted_path(path);
+  struct stat status {};
+  if (stat(rooted.c_str(), &status) != 0 || S_ISREG(status.st_mode) || S_ISDIR(status.st_mode))
+    return {};
+  const int fd = open_retrying(rooted, O_WRONLY | O_NONBLOCK | O_NOCTTY);
+  if (fd < 0) throw_io_error("open an output", rooted, errno);
+  fcntl(fd, F_SETFL, 0);  // without O_NONBLOCK
+  return FileHandle(rooted, fd, 0);
 }
 
 FileHandle FileHandle::open_to_append(const std::string& path) {

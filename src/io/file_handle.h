@@ -26,6 +26,9 @@ class FileHandle {
   /// Creates or truncates a file. `expected_bytes` is its final size, for the message when the disk
   /// is full.
   static FileHandle create(const std::string& path, uint64_t expected_bytes);
+  /// Opens a device, pipe or socket for writing. Not open if `path` is none; kResource if it cannot
+  /// be opened, such as a pipe without a reader.
+  static FileHandle open_stream(const std::string& path);
   /// Opens or creates a file; writes go to its end.
   static FileHandle open_to_append(const std::string& path);
   FileHandle(FileHandle&& other) noexcept;

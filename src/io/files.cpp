@@ -122,6 +122,10 @@ std::string read_file(const std::string& path, uint64_t max_bytes) {
 }
 
 void write_file_atomic(const std::string& path, std::string_view text) {
+  if (FileHandle stream = FileHandle::open_stream(path); stream.is_open()) {
+    stream.write(text.data(), text.size());
+    return stream.close();
+  }
   const std::string target = tidy_path(path), temporary = temporary_name(target);
   try {
     FileHandle file = FileHandle::create(temporary, text.size());

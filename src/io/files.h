@@ -12,8 +12,8 @@ namespace lft::io {
 /// Regular files only (opened O_NONBLOCK, then S_ISREG), at most max_bytes. kInput for a missing,
 /// non-regular or too large file, and for a short read.
 std::string read_file(const std::string& path, uint64_t max_bytes = 1u << 30);
-/// Temporary file in the same folder, fsync, rename, fsync of the folder. kResource on failure,
-/// with bytes needed and free on ENOSPC.
+/// Temporary file in the same folder, fsync, rename, fsync of the folder. A device, pipe or socket
+/// is written to instead. kResource on failure, with bytes needed and free on ENOSPC.
 void write_file_atomic(const std::string& path, std::string_view text);
 /// Runs `fill(tmp_dir)` and renames tmp_dir (".tmp-<name>" next to it) to `path`; fsyncs files and
 /// folders. An existing directory is replaced: it is deleted if the new one has a file for each of

@@ -2,6 +2,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <thread>
+
 #include "src/io/file_handle.h"
 #include "src/io/files.h"
 #include "support/expect_error.h"
@@ -39,6 +42,37 @@ TEST(Files, WriteFileAtomicReplacesAndLeavesNothingBehind) {
   write_file_atomic(path, "two");
   EXPECT_EQ(read_file(path), "two");
   EXPECT_EQ(list_dir(dir.path()), Names{"a.json"});
+}
+
+TEST(Files, ADeviceOrPipeIsWrittenToAndNotReplaced) {
+  const test::TempDir dir;
+  const std::string pipe = dir.file("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_LFT_ERROR(ErrorKind::kResource, "start the program that reads",
+                   write_file_atomic(pipe, "x"));
+  std::string read;
+  std::thread reader([&] {
+    std::ifstream file(pipe);
+    std::getline(file, read, '\0');
+  });
+  FileHandle stream;
+  while (!stream.is_open()) {  // until the reader has opened it
+    try {
+      stream = FileHandle::open_stream(pipe);
+    } catch (const Error&) {
+      std::this_thread::yield();
+    }
+  }
+  write_file_atomic(pipe, "words");
+  stream.close();
+  reader.join();
+  EXPECT_EQ(read, "words");
+  struct stat status {};
+  ASSERT_EQ(lstat(pipe.c_str(), &status), 0);
+  EXPECT_TRUE(S_ISFIFO(status.st_mode));
+  EXPECT_FALSE(FileHandle::open_stream(dir.write("file", "x")).is_open());
+  EXPECT_FALSE(FileHandle::open_stream(dir.file("missing")).is_open());
+  EXPECT_EQ(list_dir(dir.path()), (Names{"file", "pipe"}));
 }
 
 TEST(Files, AFailedWriteKeepsTheOldAndNamesTheFile) {
