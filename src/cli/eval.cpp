@@ -21,6 +21,7 @@
 #include "src/io/json.h"
 #include "src/runs/runs.h"
 #include "src/train/inputs/model_shapes.h"
+#include "src/train/inputs/preflight.h"
 #include "src/train/inputs/recipe_encoding.h"
 #include "src/train/inputs/run_data.h"
 #include "src/train/inputs/run_objective.h"
@@ -116,6 +117,8 @@ void fill_from_recipe(EvalCommand& command, recipe::Recipe recipe) {
   command.infer.count_unknown = rules.count_unknown;
   command.infer.count_marks = rules.count_marks;
   command.infer.columns = rules.columns;
+  command.infer.skip_bad = rules.skip_bad;
+  command.infer.max_bad = rules.max_bad;
 }
 
 /// A pair or a row of KTO: its texts, its loss and the objective's figures.
@@ -284,6 +287,9 @@ void eval(EvalCommand command) {
   const infer::EvalResult result =
       infer::evaluate(infer.model, *dataset, *infer.tokenizer, infer.encode, options);
   stop_if_requested();
+  for (const std::string& skipped : result.skipped) warning("skipped a bad sample: " + skipped);
+  train::check_bad_count(infer.encode, result.skipped,
+                         command.held_out.empty() ? command.data : "data.train");
   if (out) write_records(command, result, *dataset, metric, *out);
   if (result.not_finite > 0) throw infer::not_finite_rows(result, *infer.tokenizer, infer.dtype);
   if (const int64_t left = result.samples - result.answered; left > 0 && !command.preference) {

@@ -29,14 +29,22 @@ std::string plain_marks(std::string text) {
   return text;
 }
 
-/// Whether the period after these letters belongs to the word: "mr.", "u.s.", "a.m.".
+/// Single letters between periods: u.s, a.m.
+bool is_initials(const std::string& word) {
+  for (size_t at = 0; at < word.size(); at += 2) {
+    if (std::isalpha(static_cast<unsigned char>(word[at])) == 0) return false;
+    if (at + 1 < word.size() && word[at + 1] != '.') return false;
+  }
+  return true;
+}
+
+/// Whether the period after this word belongs to it: "mr.", "u.s.", "a.m.".
 bool keeps_point(const std::string& word) {
   static const std::set<std::string> kShort = {
       "mr",   "mrs", "ms",  "dr",  "st",   "jr",  "sr",  "vs",  "etc", "no",   "ft",  "inc",  "co",
       "corp", "ltd", "mt",  "gen", "gov",  "sen", "rep", "col", "sgt", "lt",   "rev", "prof", "jan",
       "feb",  "mar", "apr", "aug", "sept", "oct", "nov", "dec", "ave", "blvd", "rd"};
-  return kShort.contains(word) || word.find('.') != std::string::npos ||
-         (word.size() == 1 && std::isalpha(static_cast<unsigned char>(word[0])) != 0);
+  return kShort.contains(word) || is_initials(word);
 }
 
 /// Marks between letters and digits that join a word: t-shirt, red/blue, 3.5, 1,000.

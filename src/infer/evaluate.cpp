@@ -163,8 +163,7 @@ void judge(const Evaluation& of, EvalRecord& record) {
   record.answered = true;
   if (record.references.empty()) return;
   const auto equals = [&](const std::string& right) { return record.answer == trimmed(right); };
-  record.match =
-      std::ranges::any_of(record.references, equals) || (!record.open && equals(record.reference));
+  record.match = std::ranges::any_of(record.references, equals);
   const std::optional<double> score =
       score_answer(of.options.metric, record.answer, record.references, record.question);
   record.score = score.value_or(0);

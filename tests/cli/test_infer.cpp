@@ -213,5 +213,23 @@ TEST(Eval, ARowWithoutAnAnswerHasNoneInItsLine) {
   for (const char* key : {"answer", "exact", "loss"}) EXPECT_TRUE(second[key].is_null()) << key;
 }
 
+TEST(Eval, SkipsBadRowsAsTheRecipeSays) {
+  const TinyRun run;
+  recipe::Recipe recipe = run.recipe("out");
+  nlohmann::json rows = nlohmann::json::parse(slurp(run.dir().file("rows.json")));
+  rows[1]["image"] = "missing.bmp";
+  recipe.data.eval = run.dir().write("eval.json", rows.dump());
+  recipe.data.on_bad_sample = recipe::BadSampleRule::kSkip;
+  recipe.train.max_steps = 1;
+  ASSERT_EQ(run_lft("train " + run.dir().write("run.yaml", dump_recipe(recipe))).code, 0);
+  const std::string eval = "eval --json --max-new-tokens 2 " + recipe.output_dir;
+  const Ran ran = run_lft(eval);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(ran.count("skipped a bad sample: "), 1) << ran.err;
+  EXPECT_EQ(Json::parse(ran.out.substr(ran.out.rfind('{')))["samples"], rows.size() - 1);
+  EXPECT_EQ(run_lft(eval + " --set data.max_bad=0").code, 3);
+  EXPECT_EQ(run_lft(eval + " --set data.on_bad_sample=error").code, 3);
+}
+
 }  // namespace
 }  // namespace lft::infer_test

@@ -125,6 +125,23 @@ TEST(Evaluate, RowsWithoutAnAnswerAreAnswered) {
   EXPECT_EQ(stopped.records[2].answer, trimmed(answer.substr(0, answer.find(options.stop[0]))));
 }
 
+/// The row's own last answer is no reference then.
+TEST(Evaluate, ListedAnswersAreTheReferences) {
+  const test::TinyRun run;
+  nlohmann::json open = row("a", {{"What?", "red"}});
+  const auto file = [&](const nlohmann::json& each) {
+    return run.dir().write("rows.json", nlohmann::json::array({each}).dump());
+  };
+  open["answers"] = {"zzz"};
+  const EvalResult other = evaluate_rows(run, file(open));
+  const std::string answer = other.records.at(0).answer;
+  ASSERT_FALSE(answer.empty());
+  open["conversations"][1]["value"] = answer;
+  EXPECT_FALSE(evaluate_rows(run, file(open)).records.at(0).match);
+  open["answers"] = {"zzz", answer};
+  EXPECT_TRUE(evaluate_rows(run, file(open)).records.at(0).match);
+}
+
 TEST(Evaluate, ARowWithoutAnAnswerCountsInNeitherMean) {
   const test::TinyRun run;
   const EvalResult all = evaluate_rows(run, rows_file(run));

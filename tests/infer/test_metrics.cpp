@@ -61,6 +61,12 @@ TEST(Metrics, WordsOfCaptionsArePtbTokens) {
       words += (words.empty() ? "" : " ") + word;
     EXPECT_EQ(words, each.at(1).get<std::string>());
   }
+  // As the PTBTokenizer of pycocoevalcap: the period of a sentence, not that of an abbreviation.
+  const auto last = [](const std::string& caption) { return caption_words(caption).back(); };
+  EXPECT_EQ(last("The price on the sign is 3.50."), "3.50");
+  EXPECT_EQ(last("A page of example.com."), "example.com");
+  EXPECT_EQ(last("A clock shows 5 p.m."), "p.m.");
+  EXPECT_EQ(last("A map of the U.S."), "u.s.");
 }
 
 TEST(Metrics, AChoiceIsNamedInManyWays) {

@@ -259,7 +259,8 @@ std::vector<std::string> check_images(const RunInputs& inputs, double seconds) {
   return lines;
 }
 
-void check_bad_count(const data::EncodeOptions& encode, const std::vector<std::string>& skipped) {
+void check_bad_count(const data::EncodeOptions& encode, const std::vector<std::string>& skipped,
+                     const std::string& rows) {
   std::set<std::string> different;
   const std::string* first = nullptr;
   for (const std::string& each : skipped) {
@@ -268,7 +269,7 @@ void check_bad_count(const data::EncodeOptions& encode, const std::vector<std::s
     different.insert(each);
   }
   if (first != nullptr)
-    check_count(encode, static_cast<int64_t>(different.size()), "data.train", *first);
+    check_count(encode, static_cast<int64_t>(different.size()), rows, *first);
 }
 
 void check_learning_rates(const RunInputs& inputs) {

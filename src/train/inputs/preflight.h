@@ -23,10 +23,11 @@ void check_held_out(const RunInputs& inputs);
 /// treated as in check_samples().
 std::vector<std::string> check_images(const RunInputs& inputs, double seconds);
 
-/// During decoding in a run: kInput if more than data.max_bad samples of data.train were skipped.
-/// `skipped` has one line per skip, as kept by Run, repeated in every epoch; samples of data.eval
-/// are not counted.
-void check_bad_count(const data::EncodeOptions& encode, const std::vector<std::string>& skipped);
+/// After decoding: kInput if more than data.max_bad samples of `rows` were skipped. `skipped` has
+/// one line per skip, as kept by Run, repeated in every epoch; samples of data.eval that were
+/// skipped in a run are not counted.
+void check_bad_count(const data::EncodeOptions& encode, const std::vector<std::string>& skipped,
+                     const std::string& rows = "data.train");
 
 /// kUsage if no step would change adapters or any other trainable: final_check.h would reject the
 /// finished run.
