@@ -35,7 +35,7 @@ size_t part_length(std::string_view text, int64_t width) {
     if (text.substr(end).starts_with("  ")) column = end;
   }
   if (word == 0) return text.size();
-  return columns_of(text.substr(0, column)) >= width / 2 ? column : word;
+  return column > 0 && columns_of(text.substr(0, column)) >= width / 2 ? column : word;
 }
 
 }  // namespace

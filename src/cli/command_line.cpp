@@ -97,7 +97,10 @@ int exit_code_of(CLI::App& app, const CLI::ParseError& error) {
   }
   if (dynamic_cast<const CLI::RuntimeError*>(&error) != nullptr) return error.get_exit_code();
   std::string command = "lft";
-  for (const CLI::App* used : app.get_subcommands()) command += " " + used->get_name();
+  for (const CLI::App* used = &app; !used->get_subcommands().empty();) {
+    used = used->get_subcommands().front();
+    command += " " + used->get_name();
+  }
   const std::string set = set_instead(app);
   throw usage_error(error.what(), set.empty() ? command + " --help lists the options" : set);
 }

@@ -1,6 +1,7 @@
 #include "src/cli/program.h"
 
 #include <c10/util/Exception.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <ctime>
 #include <exception>
 #include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -70,10 +72,29 @@ Error out_of_memory(const std::string& found) {
   return Error(ErrorKind::kResource, {"out of memory", {}, found, {}, kFreeMemory});
 }
 
+/// Whether something printed to stdout was lost, other than to a reader that has closed its pipe.
+bool lost_output() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return false;
+  pollfd output{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+  return poll(&output, 1, 0) < 0 || (output.revents & POLLERR) == 0;
+}
+
+/// The result of these commands is in files or connections; they only print their progress.
+bool only_reports(const std::vector<std::string>& arguments) {
+  static const std::set<std::string> kCommands = {"train", "launch", "sweep",  "serve",
+                                                  "merge", "export", "prepare"};
+  return !arguments.empty() && kCommands.contains(arguments.front());
+}
+
 int run_guarded(int argc, char** argv) {
   try {
     const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
-    return run_command_line(arguments, add_commands, version_text);
+    const int code = run_command_line(arguments, add_commands, version_text);
+    if (code == 0 && !is_quiet() && !only_reports(arguments) && lost_output())
+      refuse(ErrorKind::kResource, "the output of the command could not be written",
+             "standard output", {}, {},
+             "send it to a file on a disk with room, or to an open terminal or pipe");
+    return code;
   } catch (const Error& error) {
     return report_error(error);
   } catch (const Stopped&) {

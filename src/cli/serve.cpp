@@ -83,7 +83,16 @@ void check_origins(const std::vector<std::string>& origins) {
   }
 }
 
+/// An address as in a URL, [::1], is accepted, too.
+void settle_host(std::string& host) {
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  if (host.empty())
+    refuse(ErrorKind::kUsage, "the address to listen on is empty", "--host", {},
+           "an address or name of this machine", "--host 127.0.0.1, or 0.0.0.0 for all addresses");
+}
+
 void serve(ServeCommand& command) {
+  settle_host(command.host);
   const std::vector<std::string> keys = all_keys(command);
   check_origins(command.origins);
   ServedModels models = load_models(command);

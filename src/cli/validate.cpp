@@ -42,12 +42,14 @@ struct ValidateArgs {
 }
 
 /// The command that shows the first suspicious image; empty if there is none.
-std::string look_command(const debug::DataReport& report, const std::string& recipe) {
+std::string look_command(const debug::DataReport& report, const RecipeArgs& recipe) {
   for (const auto& [fault, problems] : report.first) {
     if (fault < debug::DataFault::kWhiteImage) continue;
     const debug::DataProblem& first = problems.front();
     const std::string row = first.id.empty() ? first.where : first.id;
-    return "lft preview " + shell_word(recipe) + " --row " + shell_word(row) + " --html row.html";
+    std::string command = "lft preview " + shell_word(recipe.path);
+    for (const std::string& set : recipe.sets) command += " --set " + shell_word(set);
+    return command + " --row " + shell_word(row) + " --html row.html";
   }
   return "";
 }
@@ -62,7 +64,7 @@ void validate(const ValidateArgs& args) {
     std::string text = debug::data_report_text(report);
     text.pop_back();  // print_line() ends it
     print_line(text);
-    if (const std::string look = look_command(report, args.recipe.path); !look.empty())
+    if (const std::string look = look_command(report, args.recipe); !look.empty())
       print_line("to see it as the model does: " + look);
   }
   if (report.errors() > 0) refuse_data(report, recipe);

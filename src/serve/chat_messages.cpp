@@ -19,6 +19,7 @@ namespace lft::serve {
 namespace {
 
 using io::Json;
+using Ordered = nlohmann::ordered_json;
 
 constexpr const char* kImageForm =
     R"({"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}})";
@@ -113,7 +114,7 @@ data::RowImage read_image(const std::string& address, const std::string& place) 
 
 class MessageReader {
  public:
-  explicit MessageReader(const nlohmann::ordered_json& ordered) : ordered_(ordered) {}
+  explicit MessageReader(const Ordered& ordered) : ordered_(ordered) {}
 
   data::Row read(const Json& messages) {
     if (!messages.is_array() || messages.empty())
@@ -193,7 +194,21 @@ class MessageReader {
     if (!calls.is_array())
       refuse_at(place + ".tool_calls",
                 "is " + io::describe_json(calls) + " (expected a list of calls)");
-    message.tool_calls = io::json_text(ordered_.at("messages").at(number).at("tool_calls"));
+    Ordered ordered = ordered_.at("messages").at(number).at("tool_calls");
+    for (Ordered& call : ordered) read_arguments(call);
+    message.tool_calls = io::json_text(ordered);
+  }
+
+  /// OpenAI's clients send arguments as a text of JSON; templates take an object, as in vLLM.
+  static void read_arguments(Ordered& call) {
+    if (!call.is_object() || !call.contains("function")) return;
+    Ordered& function = call.at("function");
+    if (!function.is_object() || !function.contains("arguments")) return;
+    Ordered& arguments = function.at("arguments");
+    if (!arguments.is_string()) return;
+    Ordered read = Ordered::parse(arguments.get_ref<const std::string&>(), nullptr,
+                                  /*allow_exceptions=*/false);
+    if (read.is_object()) arguments = std::move(read);
   }
 
   void read_part(const Json& part, const std::string& place, text::Message& message) {
@@ -236,7 +251,7 @@ class MessageReader {
     message.text += std::string(text::kImageMark) + "\n";
   }
 
-  const nlohmann::ordered_json& ordered_;
+  const Ordered& ordered_;
   data::Row row_;
 };
 
@@ -248,7 +263,7 @@ const Json& member_or_null(const Json& object, const std::string& key) {
   return found == object.end() ? kNull : *found;
 }
 
-data::Row read_messages(const Json& messages, const nlohmann::ordered_json& ordered) {
+data::Row read_messages(const Json& messages, const Ordered& ordered) {
   return MessageReader(ordered).read(messages);
 }
 

@@ -249,13 +249,29 @@ void ChatServer::answer(const Asked& asked, bool in_chunks, httplib::Response& r
   send_whole(*reply, response);
 }
 
+namespace {
+
+/// Why a server cannot listen on `host`, after a call that failed with errno `code`.
+std::string listen_fault(const std::string& host, int code) {
+  addrinfo hints{};
+  hints.ai_flags = AI_PASSIVE, hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int unknown = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (unknown != 0) return gai_strerror(unknown);
+  freeaddrinfo(found);
+  return std::strerror(code);
+}
+
+}  // namespace
+
 void serve(ChatServer& server, const std::string& host, int port,
            const std::function<void(int port)>& listening) {
   HttpServer& http = server.http();
   const int bound = http.bind(host, port);
   if (bound < 0) {
     refuse(ErrorKind::kResource, "cannot listen there", host + ":" + std::to_string(port),
-           std::strerror(errno), "an address of this machine and a port that nobody listens on",
+           listen_fault(host, errno),
+           "an address of this machine and a port that nobody listens on",
            "name another with --host and --port");
   }
   std::thread listener([&] { http.run(); });

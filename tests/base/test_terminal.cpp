@@ -32,6 +32,14 @@ TEST(Fold, LeavesWordsWhole) {
   EXPECT_EQ(fold("          ", 4), "          ");
 }
 
+TEST(Fold, EndsAtAnyWidth) {
+  for (const int64_t width : {1, 2, 3}) {
+    const std::string words = fold("two columns  of words", width);
+    EXPECT_NE(words.find("columns"), std::string::npos) << width;
+    EXPECT_LT(words.size(), 80U) << width;
+  }
+}
+
 TEST(Fold, CountsColumnsAndNotBytes) {
   EXPECT_EQ(columns_of("\xc3\xa9t\xc3\xa9"), 3);
   EXPECT_EQ(columns_of("\x1b[32mgreen\x1b[0m"), 5);

@@ -3,14 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <limits>
 #include <map>
 
 #include "cli/run_lft.h"
+#include "debug/stored_model.h"
 #include "models/family/model.h"
 #include "models/lora/inject_select.h"
 #include "src/hf/adapter/adapter.h"
 #include "src/hf/adapter/adapter_save.h"
 #include "src/hf/weights_load.h"
+#include "support/poison.h"
 
 namespace lft::check_test {
 using namespace lft::hf;
@@ -90,6 +93,16 @@ TEST_F(Check, LowPrecisionToo) {
     EXPECT_EQ(ran.code, 0) << compute << ": " << ran.err;
     EXPECT_NE(ran.out.find("it will train"), std::string::npos) << ran.out;
   }
+}
+
+TEST_F(Check, ALossThatIsNotFinite) {
+  test::change_model(run_, [](test::StoredTensors& tensors) {
+    test::poison_token(tensors, 3 + 'W', 0, std::numeric_limits<float>::quiet_NaN());
+  });
+  const std::string unchecked = "--set model.check_weights=false ";
+  expect_error(unchecked, 5, {"the loss before training is not finite", "lft debug base"});
+  expect_error(unchecked + "--set precision.compute=bf16 --set precision.recovery=stop", 5,
+               {"the loss before training is not finite"});
 }
 
 TEST_F(Check, WhatCanNeverLearnIsNamedAndLeftOut) {

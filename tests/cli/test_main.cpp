@@ -169,6 +169,19 @@ TEST(Main, ATrainedRunCannotBeOverwritten) {
   expect_error(run_lft("train " + recipe), 2, "choose another output_dir");
 }
 
+/// The output of a command that writes nothing else is its result.
+TEST(Main, LostOutputIsAnError) {
+  for (const char* command : {"recipe ls >/dev/full", "recipe cat quickstart >/dev/full",
+                              "doctor --json >/dev/full", "recipe ls >&-"}) {
+    const Ran ran = run_lft(command);
+    EXPECT_EQ(ran.code, 6) << command;
+    EXPECT_NE(ran.err.find("the output of the command could not be written"), std::string::npos)
+        << ran.err;
+  }
+  const Ran closed = run_lft("recipe fields | head -c 1");
+  EXPECT_EQ(closed.count("error:"), 0) << closed.err;
+}
+
 TEST(Main, ClosedStdoutDoesNotStopARun) {
   const TinyRun run;
   const Ran ran = run_lft("train " + write_recipe(run, "a") + " | true");

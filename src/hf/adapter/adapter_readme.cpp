@@ -159,7 +159,9 @@ std::string python_use(const AdapterNotes& notes, const family::ModelConfig& con
          (input.special_tokens == "text" ? kPlainQuestion : "") +
          python_prompt(input, config.family->processor_mark) +
          "with torch.inference_mode():\n"
-         "    ids = model.generate(**inputs, max_new_tokens=256, do_sample=False)\n"
+         "    ids = model.generate(\n"
+         "        **inputs, max_new_tokens=256, do_sample=False, repetition_penalty=1.0\n"
+         "    )\n"
          "print(processor.decode(ids[0, inputs[\"input_ids\"].shape[1]:], "
          "skip_special_tokens=True).strip())\n```\n";
 }

@@ -1,7 +1,9 @@
 #include "src/train/check/check.h"
 
+#include <cmath>
 #include <optional>
 
+#include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/log.h"
 #include "src/base/signals.h"
@@ -17,6 +19,7 @@
 #include "src/train/run/estimate.h"
 #include "src/train/run/pairs_judged.h"
 #include "src/train/run/run.h"
+#include "src/train/step/recovery.h"
 #include "src/train/weights/odd_weights.h"
 
 namespace lft::train {
@@ -43,6 +46,18 @@ void report_memory(RunInputs& inputs) {
          format_bytes(plan.peak) + ", as predicted above", best_changes(changes));
 }
 
+/// kNumeric if the loss before training is not finite and the run would not repeat the step in
+/// FP32.
+void refuse_non_finite_start(const Run& run, const TrainabilityReport& proof) {
+  if (std::isfinite(proof.probe_loss) || can_recover(run.state, run.recipe.precision.recovery))
+    return;
+  refuse(ErrorKind::kNumeric,
+         "the loss before training is not finite: the run would stop at its first step",
+         run.recipe.model.path, "computed in " + proof.compute, "a finite loss",
+         "lft debug base looks for weights that are not finite; precision.compute: fp32 shows "
+         "whether the number format is the cause");
+}
+
 /// Runs the parts that need memory. `run` outlives this function, as in train().
 int check_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory) {
   report_memory(inputs);
@@ -60,6 +75,7 @@ int check_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory) {
   if (const int signal = requested_signal(); signal != 0) return stop_exit_code(signal);
   print(trainability_table(proof));
   print({describe_model_start(*run, proof)});
+  refuse_non_finite_start(*run, proof);
   if (const std::string line = describe_pairs_start(*run); !line.empty()) print({line});
   print({"memory     " + format_bytes(peak.growth()) +
          " were taken by the model and the proof's micro-batch"});
@@ -89,7 +105,8 @@ int check(const recipe::Recipe& recipe) {
   check_held_out(inputs);
   for (const std::string& line :
        {judge_template(recipe, inputs.data.encode, *inputs.data.tokenizer),
-        judge_global_batch(inputs), judge_steps(inputs)})
+        judge_answer_start(inputs.data.encode, *inputs.data.train), judge_global_batch(inputs),
+        judge_steps(inputs)})
     if (!line.empty()) warning(line);
   for (const std::string& line : check_images(inputs, kImageSeconds)) notice(line);
   if (const int signal = requested_signal(); signal != 0) return stop_exit_code(signal);

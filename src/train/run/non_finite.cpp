@@ -22,10 +22,16 @@ std::string number_text(double value) {
 
 /// Commands that can be run unchanged. A resumed run cannot change its learning rate or data; the
 /// remedy is a new run that starts from the current weights.
-std::string ways_on(const Run& run, const Incident& incident) {
+/// `lost`: the current weights have this loss at any learning rate.
+std::string ways_on(const Run& run, const Incident& incident, bool lost) {
   const recipe::Recipe& recipe = run.recipe;
-  const auto saved =
-      checkpoint::list_checkpoints(recipe.output_dir + "/checkpoints", /*verify=*/false);
+  if (lost && run.state.step == 0)
+    return "lft replay " + shell_word(incident.dir) +
+           " names the op and its cause; lft debug base " + shell_word(recipe.model.path) +
+           " looks for weights that are not finite. No update has been made, so a lower learning "
+           "rate does not help";
+  auto saved = checkpoint::list_checkpoints(recipe.output_dir + "/checkpoints", /*verify=*/false);
+  if (lost) std::erase_if(saved, [&](const auto& one) { return one.step == run.state.step; });
   std::vector<std::pair<std::string, std::string>> sets = {
       {"optim.lr", io::Json(recipe.optim.lr / 4).dump()}};
   std::string from;
@@ -61,7 +67,7 @@ std::string ways_on(const Run& run, const Incident& incident) {
              number_text(outcome.stats.norm) + ", first bad gradient: " +
              (bad < 0 ? "none" : run.optimizer.slots()[static_cast<size_t>(bad)].param.name) +
              ", in " + compute_name(step.before.compute),
-         {}, ways_on(run, incident));
+         {}, ways_on(run, incident, !std::isfinite(outcome.loss) && !incident.names_a_row));
 }
 
 }  // namespace

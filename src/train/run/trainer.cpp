@@ -117,7 +117,8 @@ int train(const recipe::Recipe& recipe, const TrainOptions& options) {
   check_learning_rates(inputs);
   for (const std::string& line :
        {judge_template(recipe, inputs.data.encode, *inputs.data.tokenizer),
-        judge_global_batch(inputs), judge_steps(inputs)})
+        judge_answer_start(inputs.data.encode, *inputs.data.train), judge_global_batch(inputs),
+        judge_steps(inputs)})
     if (!line.empty()) warning(line);
   if (recipe.train.worst_first) {  // lengths are measured for it in any case
     for (const std::string& line : check_samples(inputs)) notice(line);
