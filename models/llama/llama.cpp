@@ -29,8 +29,8 @@ class SlicedHead {
   layers::Linear head_;
 };
 
-/// Adds the DeepStack features of one layer to the stream at the image positions: of all rows, or of
-/// those that the last layer kept.
+/// Adds the DeepStack features of one layer to the stream at the image positions: of all rows, or
+/// of those that the last layer kept.
 at::Tensor add_deep(const at::Tensor& x, const DecoderInput& input, const at::Tensor& features_kd,
                     const at::Tensor& rows_k) {
   const at::Tensor deepstack_features_kd = features_kd.to(x.scalar_type());

@@ -1,9 +1,7 @@
 #include "src/train/check/check.h"
 
-#include <cmath>
 #include <optional>
 
-#include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/log.h"
 #include "src/base/signals.h"
@@ -19,7 +17,6 @@
 #include "src/train/run/estimate.h"
 #include "src/train/run/pairs_judged.h"
 #include "src/train/run/run.h"
-#include "src/train/step/recovery.h"
 #include "src/train/weights/odd_weights.h"
 
 namespace lft::train {
@@ -44,18 +41,6 @@ void report_memory(RunInputs& inputs) {
          "the run needs more memory than is free: it would stop in its first minute",
          inputs.device.str() + ", " + plan.moment, format_bytes(plan.free) + " free",
          format_bytes(plan.peak) + ", as predicted above", best_changes(changes));
-}
-
-/// kNumeric if the loss before training is not finite and the run would not repeat the step in
-/// FP32.
-void refuse_non_finite_start(const Run& run, const TrainabilityReport& proof) {
-  if (std::isfinite(proof.probe_loss) || can_recover(run.state, run.recipe.precision.recovery))
-    return;
-  refuse(ErrorKind::kNumeric,
-         "the loss before training is not finite: the run would stop at its first step",
-         run.recipe.model.path, "computed in " + proof.compute, "a finite loss",
-         "lft debug base looks for weights that are not finite; precision.compute: fp32 shows "
-         "whether the number format is the cause");
 }
 
 /// Runs the parts that need memory. `run` outlives this function, as in train().

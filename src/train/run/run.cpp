@@ -232,6 +232,17 @@ std::string describe_model_start(Run& run, const TrainabilityReport& proof) {
   return describe_first_loss(first);
 }
 
+/// FP32.
+void refuse_non_finite_start(const Run& run, const TrainabilityReport& proof) {
+  if (std::isfinite(proof.probe_loss) || can_recover(run.state, run.recipe.precision.recovery))
+    return;
+  refuse(ErrorKind::kNumeric,
+         "the loss before training is not finite: the run would stop at its first step",
+         run.recipe.model.path, "computed in " + proof.compute, "a finite loss",
+         "lft debug base looks for weights that are not finite; precision.compute: fp32 shows "
+         "whether the number format is the cause");
+}
+
 io::Json run_identity(RunInputs& inputs, const std::string& base_digest) {
   io::Json identity = {{"base", hf::base_fingerprint(inputs.files.dir)},
                        {kBaseDigest, base_digest},
