@@ -39,6 +39,38 @@ TEST(DataFiles, AFolderOfJsonFilesOrOfTables) {
   EXPECT_TRUE(names(dir).empty());  // no data file
 }
 
+/// Otherwise test data is trained on without notice.
+TEST(DataFiles, FilesOfAnyKindOfSeveralSplitsAreRefused) {
+  const TempDir dir;
+  const std::vector<Names> splits = {{"train.tar", "val.tar"},
+                                     {"train-000000.tar", "test-000000.tar"},
+                                     {"train_0.TAR", "Validation_0.tar"},
+                                     {"train1.tar", "test1.tar"},
+                                     {"train.parquet", "test.parquet"},
+                                     {"train-0001.parquet", "test-0001.parquet"},
+                                     {"train-00000-of-00001.parquet", "test.parquet"},
+                                     {"a-00000-of-00002.parquet", "b-00000-of-00002.parquet"},
+                                     {"train 1.csv", "dev 1.csv"}};
+  for (size_t i = 0; i < splits.size(); ++i) {
+    const std::string folder = "s" + std::to_string(i);
+    for (const std::string& name : splits[i]) dir.write(folder + "/" + name, kRow);
+    EXPECT_LFT_ERROR(ErrorKind::kInput, "several splits", names(dir, "/" + folder));
+  }
+  const std::vector<Names> of_one = {{"0.TAR", "1.tar"},
+                                     {"A.PARQUET", "b.parquet"},
+                                     {"extra.tar", "train-0.tar", "train-1.tar"},
+                                     {"testimony.tar", "train.tar"}};
+  for (size_t i = 0; i < of_one.size(); ++i) {
+    const std::string folder = "/o" + std::to_string(i);
+    Names paths;
+    for (const std::string& name : of_one[i]) {
+      dir.write(folder.substr(1) + "/" + name, kRow);
+      paths.push_back(folder + "/" + name);
+    }
+    EXPECT_EQ(names(dir, folder), paths);
+  }
+}
+
 TEST(DataFiles, AnImageFolderNamesItsImagesInFileName) {
   const TempDir dir;
   const std::string jpg = "folder/pets/a.jpg";

@@ -17,9 +17,15 @@
 namespace lft::data {
 namespace {
 
+/// Whether a name has one of the endings, ignoring case.
+bool has_ending(const std::string& name, std::initializer_list<const char*> endings) {
+  const std::string lower = lower_ascii(name);
+  return std::ranges::any_of(endings, [&](const char* each) { return lower.ends_with(each); });
+}
+
 /// A tar file without members: its first block is empty.
 bool is_empty_tar(const std::string& path) {
-  if (!path.ends_with(".tar")) return false;
+  if (!has_ending(path, {".tar"})) return false;
   const io::FileHandle file = io::FileHandle::open_to_read(path);
   std::string head(std::min<uint64_t>(file.size(), kTarBlock), '\0');
   file.read_at(0, head.data(), head.size());
@@ -49,23 +55,24 @@ std::vector<std::string> saved_shards(const std::string& folder) {
   return names;
 }
 
-/// "train" for "train-00000-of-00003.parquet".
+/// "train" for "train-00000-of-00003.parquet", "train.json", "train_01.csv" and "train1.tar"; empty
+/// for a name without a split. A numbered shard has any split, other names have one of these words.
 std::string split_of(const std::string& name) {
   const size_t of = name.rfind("-of-");
   const size_t number = of == std::string::npos || of == 0 ? of : name.rfind('-', of - 1);
-  return number == std::string::npos ? "" : name.substr(0, number);
-}
-
-/// "train" for "train.json" and "train_01.csv"; empty for a name without a split.
-std::string split_word(const std::string& name) {
-  const std::string word = lower_ascii(name.substr(0, name.find_first_of("._-")));
-  for (const char* split : {"train", "test", "val", "valid", "validation", "eval", "dev"})
+  if (number != std::string::npos) return name.substr(0, number);
+  const std::string word = lower_ascii(name.substr(0, name.find_first_of("._- 0123456789")));
+  for (const char* split : {"train", "training", "test", "testing", "val", "valid", "validation",
+                            "eval", "evaluation", "dev"})
     if (word == split) return word;
   return "";
 }
 
 /// Otherwise test data could be trained on without notice.
-void refuse_splits(const std::string& folder, const std::set<std::string>& splits) {
+void refuse_splits(const std::string& folder, const std::vector<std::string>& names) {
+  std::set<std::string> splits;
+  for (const std::string& name : names)
+    if (const std::string split = split_of(name); !split.empty()) splits.insert(split);
   if (splits.size() < 2) return;
   refuse(ErrorKind::kInput, "a folder with several splits of a data set", folder,
          join({splits.begin(), splits.end()}), "one of them",
@@ -73,8 +80,7 @@ void refuse_splits(const std::string& folder, const std::set<std::string>& split
 }
 
 bool is_json_name(const std::string& name) {
-  const std::string lower = lower_ascii(name);
-  return lower.ends_with(".json") || lower.ends_with(".jsonl") || lower.ends_with(".ndjson");
+  return has_ending(name, {".json", ".jsonl", ".ndjson"});
 }
 
 /// Files about a data set, not of its rows.
@@ -98,10 +104,6 @@ std::vector<std::string> text_files(const std::string& folder,
   if (const std::vector<std::string> sets = info_names(folder); !sets.empty() && names.size() > 1)
     refuse(ErrorKind::kInput, "a folder of LLaMA-Factory's data sets", folder, join_names(sets, 8),
            "one of them", "name it: " + folder + "/dataset_info.json#" + sets[0]);
-  std::set<std::string> splits;
-  for (const std::string& name : names)
-    if (const std::string split = split_word(name); !split.empty()) splits.insert(split);
-  refuse_splits(folder, splits);
   return names;
 }
 
@@ -136,15 +138,12 @@ std::vector<std::string> file_names(const std::string& folder) {
   if (io::path_exists(folder + "/state.json")) return saved_shards(folder);
   const std::vector<std::string> all = io::list_dir(folder);
   std::vector<std::string> names;
-  std::set<std::string> splits;
-  for (const std::string& name : all) {
-    if (name.starts_with('.')) continue;  // macOS metadata files
-    const bool parquet = name.ends_with(".parquet");
-    if (parquet || name.ends_with(".tar")) names.push_back(name);
-    if (parquet) splits.insert(split_of(name));
-  }
-  refuse_splits(folder, splits);
-  return names.empty() ? text_files(folder, all) : names;
+  for (const std::string& name : all)
+    if (!name.starts_with('.') && has_ending(name, {".tar", ".parquet"}))  // '.': of macOS
+      names.push_back(name);
+  if (names.empty()) names = text_files(folder, all);
+  refuse_splits(folder, names);
+  return names;
 }
 
 /// A path that does not exist, and looks like the name of a data set on the hub.
@@ -156,9 +155,9 @@ void refuse_hub_name(const std::string& path) {
                                 "UVWXYZ0123456789-_.") == std::string_view::npos;
   };
   if (slash == std::string::npos || io::path_exists(path) || is_json_name(path) ||
-      table_form(path) || path.ends_with(".parquet") || path.ends_with(".tar") ||
-      path.ends_with(".arrow") || !is_word(path.substr(0, slash)) ||
-      !is_word(path.substr(slash + 1)) || path[0] == '.' || io::path_exists(path.substr(0, slash)))
+      table_form(path) || has_ending(path, {".parquet", ".tar", ".arrow"}) ||
+      !is_word(path.substr(0, slash)) || !is_word(path.substr(slash + 1)) || path[0] == '.' ||
+      io::path_exists(path.substr(0, slash)))
     return;
   const std::string folder = "data/" + path.substr(slash + 1);
   refuse(ErrorKind::kInput, "the data file does not exist", path, {},
