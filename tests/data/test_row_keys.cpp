@@ -143,6 +143,22 @@ TEST(Masks, WeightAndLossSayWhetherAnAnswerIsLearnt) {
   EXPECT_TRUE(parse(asked).turns().at(0).learnt);
 }
 
+/// Every cell of a table is a text.
+TEST(Masks, ATableHasThemAsTexts) {
+  for (const auto& [name, cells] :
+       {std::pair<const char*, std::vector<std::string>>{"weight", {"0", "1", "", "1.0"}},
+        {"loss", {"false", "True", "", "1"}}}) {
+    const test::TempDir dir;
+    std::string text = "question,answer," + std::string(name) + "\n";
+    for (const std::string& cell : cells) text += "Q,A," + cell + "\n";
+    const std::vector<Row> rows = read_rows(dir.write("d.csv", text));
+    for (size_t i = 0; i < rows.size(); ++i)
+      EXPECT_EQ(rows[i].turns().at(0).learnt, i > 0) << name << " " << cells[i];
+    EXPECT_LFT_ERROR(ErrorKind::kInput, "is neither of the two",
+                     read_rows(dir.write("d.csv", text + "Q,A,0.5\n")));
+  }
+}
+
 TEST(Masks, OtherWeightsAreRefused) {
   for (const Json& value : {Json(0.5), Json(2), Json(-1), Json("0")})
     expect_holds(refusal(answer_with("weight", value)),

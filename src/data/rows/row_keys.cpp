@@ -189,6 +189,15 @@ bool has_nothing(const io::Json& value) {
   return value.is_null() || (value.is_structured() && value.empty());
 }
 
+std::optional<bool> truth_of(const io::Json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  const std::string word =
+      value.is_string() ? lower_ascii(value.get_ref<const std::string&>()) : value.dump();
+  if (word == "true" || word == "1" || word == "1.0") return true;
+  if (word == "false" || word == "0" || word == "0.0") return false;
+  return std::nullopt;
+}
+
 bool is_unnamed(const io::Json& json) {
   return json.is_object() && json.size() == 2 && json.contains(kArrowType) &&
          json.contains(kArrowPrinted) && json[kArrowType].is_string() &&

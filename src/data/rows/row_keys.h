@@ -1,6 +1,7 @@
 // The keys of a row that lft uses, those of metadata, and the treatment of all others: no content
 // of a row is dropped silently.
 #pragma once
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -45,6 +46,9 @@ const std::vector<std::string>& metadata_keys();
 
 /// null, an empty text, list or object.
 bool has_nothing(const io::Json& value);
+/// What a value means as true or false: a boolean, 0 or 1, or, as in files of columns, a text of
+/// them. Empty for other values.
+std::optional<bool> truth_of(const io::Json& value);
 /// Whether it represents a value of a Parquet or Arrow file that has no JSON form.
 bool is_unnamed(const io::Json& json);
 std::string describe(const io::Json& json);

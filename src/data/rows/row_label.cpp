@@ -1,7 +1,5 @@
 #include "src/data/rows/row_label.h"
 
-#include <algorithm>
-#include <cctype>
 #include <optional>
 
 #include "kernels/common/error.h"
@@ -13,16 +11,6 @@ namespace lft::data {
 namespace {
 
 constexpr char kExpected[] = "true for a desirable answer, false for an undesirable one";
-
-/// Files of columns have texts and numbers instead of JSON's booleans.
-std::optional<bool> bool_of(const io::Json& value) {
-  if (value.is_boolean()) return value.get<bool>();
-  std::string word = value.is_string() ? value.get<std::string>() : value.dump();
-  std::ranges::transform(word, word.begin(), [](unsigned char c) { return std::tolower(c); });
-  if (word == "true" || word == "1" || word == "1.0") return true;
-  if (word == "false" || word == "0" || word == "0.0") return false;
-  return std::nullopt;
-}
 
 }  // namespace
 
@@ -36,7 +24,7 @@ bool take_label(io::Json& row, const std::string& where) {
   std::optional<bool> label;
   for (const char* key : {"label", "kto_tag"}) {
     if (!row.contains(key) || row[key].is_null()) continue;
-    const std::optional<bool> value = bool_of(row[key]);
+    const std::optional<bool> value = truth_of(row[key]);
     if (!value)
       refuse(ErrorKind::kInput, std::string("\"") + key + "\" is neither true nor false", where,
              describe(row[key]), kExpected);

@@ -36,21 +36,21 @@ std::string standard_role(const std::string& role) {
 }
 
 /// Whether the answers of `object`, a row or a message, are trained on: "weight" 0 or 1 (OpenAI),
-/// "loss" false or true (ms-swift). Empty if it has neither.
-std::optional<bool> read_mask(const io::Json& object, const std::string& where) {
+/// "loss" false or true (ms-swift), in a row of columns also as a text. Empty if it has neither.
+std::optional<bool> read_mask(const io::Json& object, bool of_columns, const std::string& where) {
   std::optional<bool> learnt;
   for (const char* key : {"weight", "loss"}) {
     const io::Json value = object.value(key, io::Json());
-    if (value.is_null()) continue;
-    const bool is_number = value.is_number() && (value == 0 || value == 1);
-    if (!value.is_boolean() && !is_number) {
+    if (has_nothing(value)) continue;
+    const std::optional<bool> now =
+        value.is_string() && !of_columns ? std::nullopt : truth_of(value);
+    if (!now) {
       refuse(ErrorKind::kInput,
              std::string("an answer is learnt or not: \"") + key + "\" is neither of the two",
              where, describe(value), "0 or 1 in \"weight\", false or true in \"loss\"",
              "write 1 for what is to be learnt and 0 for what is only to be read");
     }
-    const bool now = value.is_boolean() ? value.get<bool>() : value == 1;
-    if (learnt && *learnt != now)
+    if (learnt && learnt != now)
       refuse(ErrorKind::kInput, "\"weight\" and \"loss\" contradict each other", where, {}, {},
              "keep one of them");
     learnt = now;
@@ -223,7 +223,7 @@ void read_list(const io::Json& row, const std::string& list, RowKeys& keys, RowK
     const bool calls_tools = ordered != nullptr && item.is_object() && item.contains("tool_calls");
     Message message = read_message(item, keys, check, place,
                                    calls_tools ? &ordered->at(list).at(at) : nullptr, out.images);
-    const std::optional<bool> mask = read_mask(item, place);
+    const std::optional<bool> mask = read_mask(item, /*of_columns=*/false, place);
     message.learnt = mask.value_or(learnt);
     if (message.role != "assistant" && mask.value_or(false)) {
       refuse(ErrorKind::kInput, "a message that is to be learnt and is no answer", place,
@@ -363,7 +363,7 @@ RowMessages read_messages(const io::Json& row, RowKeys& keys, RowKeyCheck& check
                           const RowRules& rules, const std::string& where,
                           const nlohmann::ordered_json* ordered) {
   RowMessages out;
-  const bool learnt = read_mask(row, where).value_or(true);
+  const bool learnt = read_mask(row, keys.list == kColumns, where).value_or(true);
   if (keys.list == kColumns)
     read_columns(row, keys, check, learnt, rules, where, out);
   else if (keys.list == kPrompt)
