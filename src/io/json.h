@@ -13,6 +13,7 @@ using Json = nlohmann::json;
 struct JsonLimits {
   uint64_t max_bytes = 64u << 20;
   int max_depth = 16;
+  bool long_integers_as_text = false;  // integers beyond 64 bits as their digits, not rounded
 };
 Json parse_json(std::string_view text, const std::string& where, JsonLimits limits = {});
 Json read_json_file(const std::string& path, JsonLimits limits = {});

@@ -143,6 +143,17 @@ TEST(RowColumns, ChoicesAreLettersInTheQuestion) {
   expect_same(options, want);
 }
 
+TEST(RowColumns, ALongIntegerKeepsItsDigits) {
+  const std::string digits = "123456789012345678901234567890";
+  const ReadRow long_one =
+      read_row("{\"id\":" + digits + ",\"question\":-" + digits + ",\"answer\":" + digits + "}",
+               "d.json[3]", 3, {});
+  ASSERT_FALSE(long_one.bad) << format_error(*long_one.bad);
+  EXPECT_EQ(long_one.row.id, digits);
+  EXPECT_EQ(long_one.row.turns()[0].question, "-" + digits);
+  EXPECT_EQ(long_one.row.turns()[0].answer, digits);
+}
+
 TEST(RowColumns, SeveralCorrectAnswersTeachTheMostFrequent) {
   const Json vqa = {{"question", "Q"},
                     {"answers", {{{"answer", "no"}}, {{"answer", "yes"}}, {{"answer", "yes"}}}}};
@@ -157,6 +168,11 @@ TEST(RowColumns, SeveralCorrectAnswersTeachTheMostFrequent) {
   const ReadRow own = read({{"question", "Q"}, {"answer", "a"}, {"answers", {"b", "c"}}});
   EXPECT_EQ(own.row.turns()[0].answer, "a");
   EXPECT_EQ(own.row.answers, (std::vector<std::string>{"b", "c"}));
+  const ReadRow numbers = read({{"question", "Q"}, {"answers", {3, 3, 2.5}}});
+  ASSERT_FALSE(numbers.bad) << format_error(*numbers.bad);
+  EXPECT_EQ(numbers.row.turns()[0].answer, "3");
+  EXPECT_EQ(numbers.row.answers, (std::vector<std::string>{"3", "3", "2.5"}));
+  EXPECT_TRUE(read({{"question", "Q"}, {"answer", "a"}, {"answers", ""}}).row.answers.empty());
 }
 
 TEST(RowColumns, TheRecipeNamesOthers) {

@@ -200,7 +200,7 @@ TEST(Rows, ImageErrors) {
   expect_bad("{\"images\":[\"a.png\", 3]," + talk, ":1", "names no file");
   expect_bad("{\"image\":\"https://example.org/a.png\"," + talk, ":1", "URL");
   expect_bad("{\"id\":[1]," + talk, ":1", "\"id\"");
-  expect_bad("{\"id\":123456789012345678901234567890," + talk, ":1", "write the id in quotes");
+  expect_bad("{\"id\":123456789012345678901234567890.0," + talk, ":1", "write the id in quotes");
   expect_bad(
       R"({"images":["a"],"messages":[{"role":"user","content":[{"type":"image","image":"b"}]},)"
       R"({"role":"assistant","content":"A"}]})",

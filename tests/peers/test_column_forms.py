@@ -147,6 +147,18 @@ def test_choices_of_a_parquet_file(made, tmp_path):
     assert made.prepare(tmp_path / "rows.parquet") == made.prepare(tmp_path / "rows.json")
 
 
+@pytest.mark.parametrize("kind", [pyarrow.float64(), pyarrow.float32(), pyarrow.int64()])
+def test_numbers_of_a_parquet_file_are_those_of_json(kind, made, tmp_path):
+    """Arrow prints the floating-point number 2.0 as 2."""
+    numbers = [2, 1000, -7] if kind == pyarrow.int64() else [2.0, -1000.0, 0.5]
+    rows = [{"question": "How many?", "answer": number} for number in numbers]
+    answers = pyarrow.array(numbers, kind)
+    table = pyarrow.table({"question": [row["question"] for row in rows], "answer": answers})
+    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
+    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    assert made.prepare(tmp_path / "rows.parquet") == made.prepare(tmp_path / "rows.jsonl")
+
+
 def image_folder(folder, bytes_of):
     for name, content in bytes_of.items():
         (folder / name).write_bytes(content)

@@ -244,7 +244,7 @@ FILES = {
     "a.jsonl": (PNG, "an image", "name the file of the rows"),
     "key.json": (json.dumps([row(system_prompt="x")]).encode(), "system_prompt", '"system"'),
     "big.json": (
-        json.dumps([row(id=10**30)]).encode(),
+        json.dumps([row(id=1e30)]).encode(),
         "a number too large to be read exactly",
         "in quotes",
     ),

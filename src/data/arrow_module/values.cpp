@@ -54,10 +54,12 @@ std::string uuid_text(std::string_view bytes) {
   return text;
 }
 
-/// Numbers of all eleven types, converted through text. Non-finite numbers become null.
+/// Numbers of all eleven types, converted through text. Arrow prints 2.0 as 2, which stays a
+/// floating-point number. Non-finite numbers become null.
 Json number(const arrow::Scalar& scalar) {
   const Json read = Json::parse(scalar.ToString(), nullptr, /*allow_exceptions=*/false);
-  return read.is_number() ? read : Json();
+  if (!read.is_number()) return {};
+  return arrow::is_floating(scalar.type->id()) ? Json(read.get<double>()) : read;
 }
 
 /// Converts one row's values to JSON.

@@ -60,16 +60,6 @@ std::string column_text(const io::Json& row, const std::string& key, const std::
   return cell_text(row[key], key, where);
 }
 
-/// The texts of a list of answers: texts, numbers, or VQA's objects with "answer".
-Names answer_list(const io::Json& list, const std::string& key, const std::string& where) {
-  Names texts;
-  for (const io::Json& each : list) {
-    const io::Json& text = each.is_object() ? member(each, "answer", where) : each;
-    texts.push_back(cell_text(text, key, where));
-  }
-  return texts;
-}
-
 /// The most frequent text, of several the first.
 std::string most_frequent(const Names& texts) {
   std::string best;
@@ -189,7 +179,7 @@ std::string answer_text(const io::Json& row, const RowKeys& keys, const Names& c
   const bool may_be_list = keys.text == "answer" || keys.text == "answers" ||
                            keys.text == "label" || keys.text == "caption";
   if (!value.is_array() || !may_be_list) return cell_text(value, keys.text, where);
-  out.answers = answer_list(value, keys.text, where);
+  out.answers = answer_texts(value, keys.text, where);
   return most_frequent(out.answers);
 }
 
@@ -290,6 +280,16 @@ std::vector<std::string> column_keys(const RowKeys& keys) {
   if (!keys.role.empty()) used.insert(used.end(), {kInput, "label"});
   used.insert(used.end(), {"id", "image", "images", "answers"});
   return used;
+}
+
+std::vector<std::string> answer_texts(const io::Json& list, const std::string& key,
+                                      const std::string& where) {
+  Names texts;
+  for (const io::Json& each : list) {
+    const io::Json& text = each.is_object() ? member(each, "answer", where) : each;
+    texts.push_back(cell_text(text, key, where));
+  }
+  return texts;
 }
 
 void read_columns(const io::Json& row, RowKeys& keys, RowKeyCheck& check, bool learnt,

@@ -22,6 +22,9 @@ std::optional<RowKeys> find_columns(const io::Json& row, const ColumnRules& rule
 
 /// The columns that read_columns() uses.
 std::vector<std::string> column_keys(const RowKeys& keys);
+/// The texts of a list of answers: texts, numbers, or VQA's objects with "answer".
+std::vector<std::string> answer_texts(const io::Json& list, const std::string& key,
+                                      const std::string& where);
 /// The messages of such a row.
 void read_columns(const io::Json& row, RowKeys& keys, RowKeyCheck& check, bool learnt,
                   const RowRules& rules, const std::string& where, RowMessages& out);

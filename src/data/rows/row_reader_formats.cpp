@@ -64,23 +64,14 @@ void take_uris(Row& row) {
   }
 }
 
-/// "answers": further correct answers for metrics, in addition to the conversation's: texts, or
-/// VQA's objects with "answer".
+/// "answers": further correct answers for metrics, in addition to the conversation's.
 std::vector<std::string> row_answers(const io::Json& row, const std::string& where) {
-  std::vector<std::string> answers;
   const io::Json list = row.value("answers", io::Json());
-  if (list.is_null()) return answers;
+  if (has_nothing(list)) return {};
   if (!list.is_array())
     refuse(ErrorKind::kInput, "field \"answers\" is not a list", where, describe(list),
            "a list of texts");
-  for (const io::Json& each : list) {
-    const io::Json& text = each.is_object() ? member(each, "answer", where) : each;
-    if (!text.is_string())
-      refuse(ErrorKind::kInput, "an element of \"answers\" is no text", where, describe(text),
-             "a text");
-    answers.push_back(text.get<std::string>());
-  }
-  return answers;
+  return answer_texts(list, "answers", where);
 }
 
 std::string row_id(const io::Json& row, int64_t index, const std::string& where) {

@@ -16,7 +16,8 @@
 namespace lft::data {
 
 /// The limits of one row. A longer one is bad, and only this much of it is in memory.
-inline constexpr io::JsonLimits kRowLimits{.max_bytes = 64u << 20, .max_depth = 16};
+inline constexpr io::JsonLimits kRowLimits{
+    .max_bytes = 64u << 20, .max_depth = 16, .long_integers_as_text = true};
 
 /// JSON lines, the elements of a JSON array, the samples of a tar file (consecutive members whose
 /// base names are equal up to the first point, one of which ends in .json), or the records of a
