@@ -48,6 +48,10 @@ class Dataset {
   virtual std::string image_name(int64_t /*number*/) const { return {}; }
   virtual std::string image_root(int64_t /*number*/) const { return {}; }  // base of relative names
   virtual const std::vector<ImageFile>& image_files() const;
+  /// Keys of the images of a row, of a pair those of both sides. Two images have one key if they
+  /// are the same file, after resolving links, or are embedded in their rows with the same bytes;
+  /// of prepared data, if they have the same pixels.
+  virtual std::vector<uint64_t> image_keys(int64_t /*index*/) const { return {}; }
   /// The encoded bytes of an image of a row; empty for prepared data and if it cannot be read.
   virtual io::FileBytes image_bytes(int64_t /*index*/, size_t /*image*/) const { return {}; }
 

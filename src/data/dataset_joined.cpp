@@ -67,6 +67,10 @@ class JoinedDataset : public Dataset {
     for (int32_t& number : numbers) number += static_cast<int32_t>(image_begin_[at.which]);
     return numbers;
   }
+  std::vector<uint64_t> image_keys(int64_t index) const override {
+    const Place at = row_at(index);
+    return at.part->image_keys(at.number);
+  }
   int64_t image_names() const override { return image_begin_.back(); }
   std::string image_name(int64_t number) const override {
     const Place at = place(image_begin_, number);

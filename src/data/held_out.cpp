@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <numeric>
 #include <unordered_map>
 #include <utility>
@@ -10,7 +9,6 @@
 #include "src/base/errors.h"
 #include "src/base/hash.h"
 #include "src/data/loader.h"
-#include "src/data/rows/row_images.h"
 #include "src/data/rows/row_reader.h"
 
 namespace lft::data {
@@ -24,17 +22,13 @@ class RowGroups {
  public:
   explicit RowGroups(const Dataset& dataset) : parent_(static_cast<size_t>(dataset.size())) {
     std::iota(parent_.begin(), parent_.end(), size_t{0});
-    const std::vector<uint64_t> files = file_keys(dataset);
     for (size_t i = 0; i < parent_.size(); ++i) {
       const auto row = static_cast<int64_t>(i);
       const uint64_t hash = dataset.row_hash(row);
       if (hash == 0) continue;  // the row cannot be read
-      join(content_first_, hash, i);
-      if (files.empty() && dataset.images_of(row) > 0) {
-        for (const std::string& name : dataset.row(row).images) join(image_first_, key_of(name), i);
-      }
-      for (const int32_t number : dataset.image_numbers(row))
-        join(image_first_, files[static_cast<size_t>(number)], i);
+      const std::vector<uint64_t> images = dataset.image_keys(row);
+      if (images.empty()) join(content_first_, hash, i);  // else equal rows share their images
+      for (const uint64_t image : images) join(image_first_, image, i);
     }
   }
 
@@ -57,19 +51,6 @@ class RowGroups {
   }
   using First = std::unordered_map<uint64_t, size_t>;  // first row with this hash
 
-  static uint64_t key_of(const std::string& name) {
-    const std::string normal = std::filesystem::path(name).lexically_normal().string();
-    return std::stoull(sha256(normal).substr(0, 16), nullptr, 16);
-  }
-  static std::vector<uint64_t> file_keys(const Dataset& dataset) {
-    std::vector<uint64_t> keys;
-    for (int64_t i = 0; i < dataset.image_names(); ++i) {
-      const std::string name = dataset.image_name(i);
-      const bool is_file = !comes_with_row(name);
-      keys.push_back(key_of(is_file ? dataset.image_root(i) + "/" + name : name));
-    }
-    return keys;
-  }
   void join(First& rows, uint64_t key, size_t row) {
     const auto [first, fresh] = rows.emplace(key, row);
     if (!fresh) parent_[root(row)] = root(first->second);
@@ -106,6 +87,9 @@ class RowSelection : public Dataset {
   uint64_t row_hash(int64_t index) const override { return whole_->row_hash(at(index)); }
   std::vector<int32_t> image_numbers(int64_t index) const override {
     return whole_->image_numbers(at(index));
+  }
+  std::vector<uint64_t> image_keys(int64_t index) const override {
+    return whole_->image_keys(at(index));
   }
   int64_t image_names() const override { return whole_->image_names(); }
   std::string image_name(int64_t number) const override { return whole_->image_name(number); }

@@ -105,6 +105,16 @@ class PreparedDataset : public Dataset {
   bool any_image() const override { return images_shown_ > 0; }
   int64_t images_of(int64_t index) const override { return record(index)[4]; }
   std::vector<std::string> image_paths(int64_t) const override { return {}; }
+  std::vector<uint64_t> image_keys(int64_t index) const override {
+    std::vector<uint64_t> keys;
+    for (int64_t side = 0; side < sides(); ++side) {
+      for (const int32_t image : stored(index, record(index, side), side).images) {
+        const auto [file, i] = place_of_image(image, index);
+        keys.push_back(static_cast<uint64_t>(file.record(i)[1]));  // the digest of its pixels
+      }
+    }
+    return keys;
+  }
   std::string id(int64_t index) const override { return stored(index, record(index)).id; }
   Row row(int64_t index) const override { return row_of(stored(index, record(index)), index); }
 
@@ -187,13 +197,18 @@ class PreparedDataset : public Dataset {
                    io::json_string(json, "bad", place_of(index)));
   }
 
+  [[noreturn]] void refuse_image(int64_t number, int64_t index) const {
+    refuse_damaged(place_of(index), "image " + std::to_string(number),
+                   "an image that lft prepare wrote");
+  }
+
+  std::pair<const RecordFile&, int64_t> place_of_image(int64_t number, int64_t index) const {
+    if (number < 0 || number >= images_.size()) refuse_image(number, index);
+    return images_.place(number);
+  }
+
   PixelImage image_at(int64_t number, int64_t index) const {
-    const auto damaged = [&] {
-      refuse_damaged(place_of(index), "image " + std::to_string(number),
-                     "an image that lft prepare wrote");
-    };
-    if (number < 0 || number >= images_.size()) damaged();
-    const auto [file, i] = images_.place(number);
+    const auto [file, i] = place_of_image(number, index);
     const std::vector<int64_t> numbers = file.record(i);
     std::optional<PixelImage> image = image_of_numbers({numbers.data() + 2, size_t{kShapeNumbers}});
     const auto fixed = options_.images->fixed_shape();
@@ -201,9 +216,9 @@ class PreparedDataset : public Dataset {
       return !fixed || (shape.tiles == fixed->tiles && shape.height == fixed->height &&
                         shape.width == fixed->width);
     };
-    if (!image || !fits(image->shape)) damaged();
+    if (!image || !fits(image->shape)) refuse_image(number, index);
     const PlaneShape planes{3 * image->shape.tiles, image->shape.height, image->shape.width};
-    if (!unpack_pixels(file.bytes(numbers), planes, image->chw)) damaged();
+    if (!unpack_pixels(file.bytes(numbers), planes, image->chw)) refuse_image(number, index);
     return std::move(*image);
   }
 

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <stdexcept>
 
 #include "src/base/hash.h"
@@ -20,6 +21,13 @@ std::vector<std::string> with_ending(const std::vector<std::string>& stems, cons
   std::vector<std::string> files;
   for (const std::string& stem : stems) files.push_back(stem + ending);
   return files;
+}
+
+/// The path without links, or as it is written if there is no such file.
+std::string resolved(const std::string& path) {
+  std::error_code code;
+  const std::filesystem::path file = std::filesystem::canonical(path, code);
+  return code ? std::filesystem::path(path).lexically_normal().string() : file.string();
 }
 
 constexpr char kRowsEnding[] = ".rows", kLengthsEnding[] = ".lengths";
@@ -131,7 +139,8 @@ void RowDataset::measure(int64_t workers) const {
 }
 
 std::string RowDataset::path_of(const std::string& name) const {
-  return comes_with_row(name) || image_root_.empty() ? name : image_root_ + "/" + name;
+  const bool is_whole = comes_with_row(name) || image_root_.empty() || name.starts_with('/');
+  return is_whole ? name : image_root_ + "/" + name;
 }
 
 std::vector<std::string> RowDataset::image_paths(int64_t index) const {
@@ -162,6 +171,21 @@ const std::vector<ImageFile>& RowDataset::image_files() const {
     });
   });
   return image_files_;
+}
+
+std::vector<uint64_t> RowDataset::image_keys(int64_t index) const {
+  std::call_once(keyed_, [this] {
+    image_keys_.resize(static_cast<size_t>(image_names()));
+    parallel_for(image_names(), all_cores(), [this](int64_t i) {
+      const uint64_t embedded = index_->image_key(i);
+      image_keys_[static_cast<size_t>(i)] =
+          embedded != 0 ? embedded : row_content_hash(resolved(path_of(image_name(i))));
+    });
+  });
+  std::vector<uint64_t> keys;
+  for (const int32_t number : index_->images(check(index)))
+    keys.push_back(image_keys_[static_cast<size_t>(number)]);
+  return keys;
 }
 
 io::FileBytes RowDataset::image_bytes(int64_t index, size_t image) const {

@@ -33,6 +33,7 @@ class RowDataset : public Dataset {
   bool any_image() const override;
   uint64_t row_hash(int64_t index) const override { return index_->row_hash(check(index)); }
   std::vector<int32_t> image_numbers(int64_t index) const override;
+  std::vector<uint64_t> image_keys(int64_t index) const override;
   int64_t image_names() const override { return index_->image_names(); }
   std::string image_name(int64_t number) const override { return index_->image_name(number); }
   std::string image_root(int64_t /*number*/) const override { return image_root_; }
@@ -57,6 +58,8 @@ class RowDataset : public Dataset {
   mutable bool lengths_kept_ = false;
   mutable std::once_flag looked_;
   mutable std::vector<ImageFile> image_files_;
+  mutable std::once_flag keyed_;
+  mutable std::vector<uint64_t> image_keys_;
 };
 
 }  // namespace lft::data

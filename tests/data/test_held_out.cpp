@@ -1,11 +1,16 @@
 // Held-out rows of a data set: how many, how they are chosen, and no shared row, image or text.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <map>
 #include <set>
 
 #include "data/fixtures.h"
+#include "src/data/dataset_joined.h"
 #include "src/data/held_out.h"
+#include "src/data/prepared_write.h"
 #include "support/expect_error.h"
+#include "support/tar_file.h"
 
 namespace lft::held_out_test {
 using namespace lft::data;
@@ -81,6 +86,71 @@ TEST_F(HeldOutTest, RowsThatShareAnImageOrSayTheSameStayTogether) {
   const std::vector<int64_t> held = held_out_rows(*doubled, 0.3, 1);
   ASSERT_EQ(held.size(), 6U);
   for (size_t i = 0; i < 6; i += 2) EXPECT_EQ(held[i] / 2, held[i + 1] / 2);
+}
+
+/// Groups by number of each row: each is held out whole or not at all, and no others are joined.
+void expect_groups(const Dataset& whole, const std::vector<int>& groups, int64_t held) {
+  for (const uint64_t seed : {1, 2, 3, 4, 5}) {
+    std::map<int, int> count, all;
+    for (const int group : groups) ++all[group];
+    const std::vector<int64_t> rows = held_out_rows(whole, 0.3, seed);
+    EXPECT_EQ(std::ssize(rows), held);
+    for (const int64_t row : rows) ++count[groups.at(static_cast<size_t>(row))];
+    for (const auto& [group, rows_held] : count) EXPECT_EQ(rows_held, all[group]) << group;
+  }
+}
+
+TEST_F(HeldOutTest, AFileHasSeveralNames) {
+  std::map<int, std::string> images;
+  std::vector<int> groups;
+  std::filesystem::create_directory_symlink(dir_.path(), dir_.file("folder"));
+  for (int i = 0; i < 10; ++i) {
+    const std::string name = std::to_string(i) + ".bmp", path = dir_.write(name, "BM");
+    std::filesystem::create_symlink(name, dir_.file("link" + name));
+    for (const std::string& other :
+         {name, path, "file://" + path, "link" + name, "./x/../" + name, "folder/" + name}) {
+      images[static_cast<int>(groups.size())] = other;
+      groups.push_back(i);
+    }
+  }
+  std::filesystem::create_directory(dir_.file("x"));
+  expect_groups(*rows(60, images), groups, 18);
+}
+
+/// 20 rows of one text with 10 pictures, in two files; a member of one has the name of a member of
+/// the other with another picture.
+TEST_F(HeldOutTest, AnEmbeddedImageIsKnownByItsBytes) {
+  std::vector<int> groups;
+  for (const int first : {0, 3}) {
+    std::vector<std::pair<std::string, std::string>> members;
+    for (int i = 0; i < 10; ++i) {
+      const std::string key = std::to_string(i) + ".";
+      groups.push_back((first + i) % 10);
+      members.emplace_back(key + "json", llava_row("r" + key, "", "<image>Q", "A"));
+      members.emplace_back(key + "bmp", bmp(8, 8, static_cast<uint8_t>(groups.back())));
+    }
+    dir_.write("tars/" + std::to_string(first) + ".tar", tar_file(members));
+  }
+  const std::shared_ptr<const Dataset> tars =
+      open_dataset(dir_.file("tars"), "", tokenizer_, small_options());
+  expect_groups(*tars, groups, 6);
+  prepare_dataset(*tars, small_options(), dir_.file("prepared"));
+  expect_groups(*open_dataset(dir_.file("prepared"), "", tokenizer_, small_options()), groups, 6);
+}
+
+TEST_F(HeldOutTest, AUriAndAMemberOfATarFileAreOneImage) {
+  const std::vector<std::pair<std::string, std::string>> members = {
+      {"0.json", llava_row("a", "", "<image>Q", "A")}, {"0.png", "foo"}};
+  std::vector<std::unique_ptr<Dataset>> parts;
+  parts.push_back(
+      open_dataset(dir_.write("a.tar", tar_file(members)), "", tokenizer_, small_options()));
+  parts.push_back(open_dataset(
+      dir_.write("a.jsonl", llava_row("b", "data:image/png;base64,Zm9v", "<image>R", "B") + "\n" +
+                                llava_row("c", "", "S", "C")),
+      "", tokenizer_, small_options()));
+  const auto both = join_datasets(std::move(parts), /*as_sources=*/false);
+  EXPECT_EQ(both->image_keys(0), both->image_keys(1));
+  EXPECT_TRUE(both->image_keys(2).empty());
 }
 
 TEST_F(HeldOutTest, WhatCannotBeCutIsRefused) {

@@ -213,6 +213,9 @@ TEST(RowIndex, NumbersThatLeadOutOfTheFileAreNotBelieved) {
   forge("image_numbers", last(int32_t{}, 7));
   forge("image_numbers", last(int32_t{}, -1));
   forge("name_begin", last(int64_t{}, 1 << 20));
+  forge("image_keys", [](Columns& columns, const std::string& name) {
+    columns.set(name, std::vector<uint64_t>(1));
+  });
   forge("digests", [](Columns& columns, const std::string& name) {
     columns.set(name, std::vector<uint64_t>(19));
   });

@@ -42,7 +42,7 @@ void patch(Columns& columns, const Json& json) {
   for (const auto& [name, value] : json.items()) {
     if (value.is_string()) columns.facts[name] = value.get<std::string>();
     if (!value.is_array()) continue;
-    if (name == "digests" || name == "said") {
+    if (name == "digests" || name == "said" || name == "image_keys") {
       put<uint64_t>(columns, name, value);
     } else if (name == "image_numbers") {
       put<int32_t>(columns, name, value);

@@ -175,7 +175,23 @@ RowImage decode_data_uri(std::string_view uri, const std::string& where) {
 }  // namespace
 
 bool comes_with_row(const std::string& name) {
-  return name.starts_with(kDataMark) || name.starts_with(kTarMark);
+  return name.starts_with(kDataMark) || is_tar_member(name);
+}
+
+bool is_tar_member(const std::string& name) { return name.starts_with(kTarMark); }
+
+uint64_t embedded_key(const Row& row, const std::string& name) {
+  const auto is_it = [&](const RowImage& each) { return each.name == name; };
+  if (std::ranges::none_of(row.inside, is_it)) return 0;
+  const io::FileHandle file = open_row_image(row, name, "", /*follow_symlinks=*/false);
+  Sha256 hash;
+  std::string piece;
+  for (uint64_t at = 0; at < file.size(); at += piece.size()) {
+    piece.resize(std::min<uint64_t>(1 << 20, file.size() - at));
+    file.read_at(at, piece.data(), piece.size());
+    hash.update(piece);
+  }
+  return std::stoull(hash.hex().substr(0, 16), nullptr, 16);
 }
 
 std::optional<RowImage> image_in_name(std::string_view name, const std::string& where) {

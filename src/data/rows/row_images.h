@@ -1,6 +1,7 @@
 // The images of a row: files under the image root, data: URIs in the row, or members of the row's
 // tar file.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,13 @@ namespace lft::data {
 
 /// Whether an image of this name comes with its row, not from a file under the image root.
 bool comes_with_row(const std::string& name);
+
+/// Whether it is a member of the row's tar file, named by its position there.
+bool is_tar_member(const std::string& name);
+
+/// A hash of the bytes of an image that comes with its row, so that equal images have equal keys in
+/// every file; its pixels are not decoded. 0 for an image file.
+uint64_t embedded_key(const Row& row, const std::string& name);
 
 /// The image that a name contains: a "data:[type];base64,..." URI, or only base64 that begins like
 /// an image; with or without padding and line breaks, also URL-safe base64. The image's name is a

@@ -12,7 +12,7 @@
 namespace lft::data {
 namespace {
 
-constexpr char kKind[] = "rows 7";
+constexpr char kKind[] = "rows 8";
 constexpr io::JsonLimits kStoredLimits{.max_bytes = 1ull << 30, .max_depth = 8};
 
 io::Json stored_error(const Error& error) {
@@ -131,6 +131,7 @@ void RowIndex::view() {
   image_numbers_ = columns_.get<int32_t>("image_numbers");
   name_begin_ = columns_.get<int64_t>("name_begin");
   names_ = columns_.get<uint8_t>("names");
+  image_keys_ = columns_.get<uint64_t>("image_keys");
   jumps_ = columns_.get<int64_t>("jumps");
 }
 
@@ -143,7 +144,8 @@ bool RowIndex::sound() const {
          offsets_.back() <= stamp_.bytes && image_begin_.front() == 0 &&
          rises(image_begin_, static_cast<int64_t>(image_numbers_.size())) &&
          rises(name_begin_, static_cast<int64_t>(names_.size())) && name_begin_.front() == 0 &&
-         std::ranges::all_of(image_numbers_, in_names) && jumps_.size() % 2 == 0;
+         std::ranges::all_of(image_numbers_, in_names) && jumps_.size() % 2 == 0 &&
+         std::ssize(image_keys_) == image_names();
 }
 
 std::span<const int32_t> RowIndex::images(int64_t index) const {

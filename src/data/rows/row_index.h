@@ -3,9 +3,10 @@
 // other bytes it is created again.
 //
 // A row takes 32 bytes and 4 for each of its images: its offset, the digest of its bytes (with
-// which a change during a run is detected), a hash of its content (rows of equal content are held
-// out together) and the position of its image numbers. The image files are listed without parsing
-// rows, so that changed ones are found by their sizes and times.
+// which a change during a run is detected), a hash of its content and the position of its image
+// numbers. The image files are listed without parsing rows, so that changed ones are found by their
+// sizes and times; an embedded image has a hash of its bytes. Rows of equal content, or with an
+// equal image, are held out together.
 //
 // The bytes of the file are not read at each start: they are identified by size, inode and both
 // times of the file (FileStamp), of which every write changes one that no program can set. Where
@@ -53,6 +54,8 @@ class RowIndex {
   std::span<const int32_t> images(int64_t index) const;
   int64_t image_names() const { return static_cast<int64_t>(name_begin_.size()) - 1; }
   std::string image_name(int64_t number) const;
+  /// embedded_key() of the image.
+  uint64_t image_key(int64_t number) const { return image_keys_[static_cast<size_t>(number)]; }
 
   /// Logs the format and the unused keys.
   void log_summary() const { format_.log_summary(shown_, size(), form_); }
@@ -83,7 +86,7 @@ class RowIndex {
   std::map<int64_t, Error> bad_;
   Columns columns_;
   std::span<const int64_t> offsets_, image_begin_, name_begin_, jumps_;
-  std::span<const uint64_t> digests_, row_hashes_;
+  std::span<const uint64_t> digests_, row_hashes_, image_keys_;
   std::span<const int32_t> image_numbers_;
   std::span<const uint8_t> names_;
 };

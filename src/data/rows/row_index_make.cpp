@@ -11,6 +11,7 @@
 #include "src/base/phase.h"
 #include "src/base/signals.h"
 #include "src/base/text.h"
+#include "src/data/rows/row_images.h"
 
 namespace lft::data {
 namespace {
@@ -71,6 +72,7 @@ void RowIndexMaker::make() {
   columns.set("image_numbers", std::move(image_numbers_));
   columns.set("name_begin", std::move(name_begin_));
   columns.set("names", std::move(names_));
+  columns.set("image_keys", std::move(image_keys_));
   columns.set("jumps", std::move(jumps_));
 }
 
@@ -101,7 +103,12 @@ void RowIndexMaker::work(bool draws) {
 }
 
 RowIndexMaker::Done RowIndexMaker::read(RowBatch batch) {
-  Done done{.batch = std::move(batch), .rows = {}, .digests = {}, .hashes = {}, .canonical = {}};
+  Done done{.batch = std::move(batch),
+            .rows = {},
+            .digests = {},
+            .hashes = {},
+            .images = {},
+            .canonical = {}};
   const std::string& path = index_.shown_;
   for (size_t i = 0; i < done.batch.rows.size(); ++i) {
     const std::string_view text = done.batch.row(i);
@@ -114,6 +121,7 @@ RowIndexMaker::Done RowIndexMaker::read(RowBatch batch) {
     done.canonical += "{\"id\":" + io::Json(read.row.id).dump() + "," + content.substr(1) + "\n";
     done.hashes.push_back(read.bad ? 0 : row_content_hash(content));
     done.digests.push_back(placed_digest(text.data(), text.size(), 0));
+    done.images.push_back(images_of(read.row));
     done.rows.push_back(std::move(read));
   }
   done.batch.text.clear();
@@ -157,21 +165,33 @@ void RowIndexMaker::append(Done& done) {
     offsets_.push_back(raw.offset);
     digests_.push_back(done.digests[i]);
     row_hashes_.push_back(done.hashes[i]);
-    for (const std::string& name : read.row.images) image_numbers_.push_back(image_number(name));
-    if (read.row.rejected && read.row.rejected->images != read.row.images)
-      for (const std::string& name : read.row.rejected->images)
-        image_numbers_.push_back(image_number(name));
+    for (const NamedImage& image : done.images[i]) image_numbers_.push_back(image_number(image));
     image_begin_.push_back(static_cast<int64_t>(image_numbers_.size()));
   }
 }
 
-int32_t RowIndexMaker::image_number(const std::string& name) {
-  const auto [found, fresh] = numbers_.emplace(name, static_cast<int32_t>(numbers_.size()));
+/// Of a pair both sides' images, once if they are the same.
+std::vector<RowIndexMaker::NamedImage> RowIndexMaker::images_of(const Row& row) {
+  std::vector<NamedImage> images;
+  for (const std::string& name : row.images) images.push_back({name, embedded_key(row, name)});
+  if (row.rejected && row.rejected->images != row.images)
+    for (const std::string& name : row.rejected->images)
+      images.push_back({name, embedded_key(*row.rejected, name)});
+  return images;
+}
+
+/// Two members of a tar file may have one name.
+int32_t RowIndexMaker::image_number(const NamedImage& image) {
+  const std::string& name = image.name;
+  const auto [found, fresh] =
+      numbers_.emplace(image.key == 0 ? name : name + " " + std::to_string(image.key),
+                       static_cast<int32_t>(numbers_.size()));
   if (!fresh) return found->second;
   if (numbers_.size() > std::numeric_limits<int32_t>::max())
     refuse(ErrorKind::kInput, "more image files than a data file may name", index_.file_.path());
   names_.insert(names_.end(), name.begin(), name.end());
   name_begin_.push_back(static_cast<int64_t>(names_.size()));
+  image_keys_.push_back(image.key);
   return found->second;
 }
 

@@ -20,11 +20,17 @@ class RowIndexMaker {
   void make();
 
  private:
+  struct NamedImage {
+    std::string name;
+    uint64_t key = 0;  // embedded_key()
+  };
+  static std::vector<NamedImage> images_of(const Row& row);
   /// A parsed batch, which waits until those before it are appended.
   struct Done {
     RowBatch batch;
     std::vector<ReadRow> rows;
     std::vector<uint64_t> digests, hashes;
+    std::vector<std::vector<NamedImage>> images;  // of each row
     std::string canonical;
   };
   void work(bool draws);
@@ -32,7 +38,7 @@ class RowIndexMaker {
   Done read(RowBatch batch);
   void put_down(Done done);
   void append(Done& done);
-  int32_t image_number(const std::string& name);
+  int32_t image_number(const NamedImage& image);
 
   RowIndex& index_;
   const RowVisitor& visit_;
@@ -47,9 +53,9 @@ class RowIndexMaker {
   std::atomic<bool> only_scans_ = false;  // the result will be an error: a malformed row or file
   std::optional<Error> mixed_;  // error of mixed formats; one of the file takes precedence
   Sha256 hash_;
-  std::unordered_map<std::string, int32_t> numbers_;
+  std::unordered_map<std::string, int32_t> numbers_;  // of images, by name and key
   std::vector<int64_t> offsets_, image_begin_ = {0}, name_begin_ = {0}, jumps_;
-  std::vector<uint64_t> digests_, row_hashes_;
+  std::vector<uint64_t> digests_, row_hashes_, image_keys_;
   std::vector<int32_t> image_numbers_;
   std::vector<uint8_t> names_;
   int64_t last_place_ = 0, end_ = 0;

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "kernels/common/error.h"
+#include "src/base/hash.h"
 #include "src/base/log.h"
 #include "src/base/signals.h"
 #include "src/data/prepared.h"
@@ -99,6 +100,12 @@ std::vector<NamedImage> named_images(const std::vector<RowSource>& sources) {
   return images;
 }
 
+/// Keys of a row's texts and images; empty for a malformed row.
+struct RowContent {
+  std::string shown;  // by the images' bytes, or the pixels of prepared data
+  std::string named;  // by the images' names; empty if one is a part of the data file
+};
+
 /// Collects the findings for the rows of one source in the order of the rows.
 class Tally {
  public:
@@ -110,24 +117,26 @@ class Tally {
     figures_.malformed = static_cast<int64_t>(source.rows.bad.size());
   }
 
-  void add(size_t index, const RowScan& scan,
-           const std::unordered_map<std::string, ImageScan>& images) {
+  RowContent add(size_t index, const RowScan& scan,
+                 const std::unordered_map<std::string, ImageScan>& images) {
     const data::Row& row = source_.rows.rows[index];
     for (const DataProblem& problem : scan.problems) report_.add(problem);
-    if (scan.content.empty()) return;
+    if (scan.text.empty()) return {};
     figures_.images += static_cast<int64_t>(row.images.size());
     size_t shown = scan.pixels;
     bool whole = scan.readable;
-    for (const std::string& name : row.images) {
-      if (source_.prepared != nullptr) break;
-      const ImageScan& image = images.at(image_key(source_, name));
+    for (const std::string& name : images_of(row)) {
+      const std::string file = image_key(source_, name);
+      const ImageScan& image = images.at(file);
       if (image.fault) problem(*image.fault, row);
       if (image.oddity) problem(*image.oddity, row);
       whole = whole && !image.fault;
-      shown = mix_hashes(shown, image.content);
+      shown = mix_hashes(shown, image.fault ? std::hash<std::string>()(file) : image.content);
     }
-    find_duplicates(index, scan);
-    if (row.desirable) find_labels(index);
+    RowContent content{scan.text + " " + std::to_string(shown), named_content(row)};
+    find_duplicates(index, content.shown);
+    named_.emplace(content.named, index);
+    if (row.desirable) find_labels(index, shown);
     const std::optional<size_t> other =  // labelled answers to one question differ
         whole && !row.desirable ? answers_.add(index, shown, scan.said) : std::nullopt;
     if (other) {
@@ -136,12 +145,16 @@ class Tally {
                   " gives to the same images and text");
     }
     if (scan.readable) count(row, scan);
+    return content;
   }
 
-  /// Finds rows of `trained` that are repeated here.
-  void compare(const Tally& trained, size_t index, const RowScan& scan) {
-    const auto same = trained.contents_.find(scan.content);
-    if (scan.content.empty() || same == trained.contents_.end()) return;
+  /// Finds rows of `trained` that are repeated here. Prepared data has no bytes of image files.
+  void compare(const Tally& trained, size_t index, const RowContent& content) {
+    const bool by_name = (source_.prepared == nullptr) != (trained.source_.prepared == nullptr);
+    const std::string& key = by_name ? content.named : content.shown;
+    const auto& rows = by_name ? trained.named_ : trained.contents_;
+    const auto same = rows.find(key);
+    if (key.empty() || same == rows.end()) return;
     problem(DataFault::kTrainedOn, source_.rows.rows[index],
             "the same turns and images as " + trained.source_.rows.rows[same->second].where);
   }
@@ -176,25 +189,39 @@ class Tally {
                  .next = image.next});
   }
 
-  void find_duplicates(size_t index, const RowScan& scan) {
+  /// Of a pair both sides' images, once if they are the same; none of prepared data.
+  std::vector<std::string> images_of(const data::Row& row) const {
+    if (source_.prepared != nullptr) return {};
+    std::vector<std::string> names = row.images;
+    if (row.rejected && row.rejected->images != row.images)
+      names.insert(names.end(), row.rejected->images.begin(), row.rejected->images.end());
+    return names;
+  }
+
+  static std::string named_content(const data::Row& row) {
+    const auto is_part = [](const std::string& name) { return data::is_tar_member(name); };
+    return std::ranges::any_of(row.images, is_part) ? "" : sha256(data::row_content(row));
+  }
+
+  void find_duplicates(size_t index, const std::string& content) {
     const data::Row& row = source_.rows.rows[index];
     const auto [same_id, new_id] = ids_.emplace(row.id, index);
     if (!new_id)
       problem(DataFault::kDuplicateId, row,
               "the id of " + source_.rows.rows[same_id->second].where);
-    const auto [same_row, new_row] = contents_.emplace(scan.content, index);
+    const auto [same_row, new_row] = contents_.emplace(content, index);
     if (!new_row)
       problem(DataFault::kDuplicateRow, row,
               "the same turns and images as " + source_.rows.rows[same_row->second].where);
   }
 
   /// Counts the label and finds an earlier row with the same answer and the other label.
-  void find_labels(size_t index) {
+  void find_labels(size_t index, size_t shown) {
     data::Row plain = source_.rows.rows[index];
     ++(*plain.desirable ? figures_.desirable : figures_.undesirable);
     plain.desirable.reset();
     const auto [same, is_new] =
-        labelled_.emplace(data::row_content_hash(data::row_content(plain)), index);
+        labelled_.emplace(text_hash(std::move(plain)) + " " + std::to_string(shown), index);
     const data::Row& row = source_.rows.rows[index];
     if (!is_new && source_.rows.rows[same->second].desirable != row.desirable)
       problem(DataFault::kContradiction, row,
@@ -226,8 +253,9 @@ class Tally {
   AnswerTally answers_;
   DataFigures figures_;
   std::vector<int64_t> lengths_;
-  std::unordered_map<uint64_t, size_t> labelled_;  // rows of KTO by content without the label
-  std::unordered_map<std::string, size_t> ids_, contents_;  // the first row with it
+  // The first row with an id, a content by bytes or by names, or of KTO a content without the
+  // label.
+  std::unordered_map<std::string, size_t> ids_, contents_, named_, labelled_;
 };
 
 void scan(const std::vector<RowSource>& sources, const text::Tokenizer& tokenizer,
@@ -267,9 +295,9 @@ void scan(const std::vector<RowSource>& sources, const text::Tokenizer& tokenize
   for (size_t s = 0; s < sources.size(); ++s) {
     tallies.emplace_back(sources[s], report);
     for (size_t i = 0; i < scans[s].size(); ++i) {
-      tallies[s].add(i, scans[s][i], images);
+      const RowContent content = tallies[s].add(i, scans[s][i], images);
       for (size_t t = 0; t < s && sources[s].key != sources[t].key; ++t)
-        tallies[s].compare(tallies[t], i, scans[s][i]);
+        tallies[s].compare(tallies[t], i, content);
     }
     report.files.push_back(tallies[s].finish());
   }

@@ -51,10 +51,6 @@ DataProblem malformed_row(const data::Row& row, const ErrorInfo& info) {
 
 size_t bytes_hash(std::string_view bytes) { return std::hash<std::string_view>()(bytes); }
 
-std::string content_hash(const data::Row& row) {
-  return sha256(data::row_content(row)).substr(0, 32);
-}
-
 /// Collects figures and problems of one row; the checks are independent.
 class RowCheck {
  public:
@@ -67,7 +63,7 @@ class RowCheck {
         image_root_(source.image_root) {}
 
   RowScan run(int64_t index) {
-    scan_.content = content_hash(row_);
+    scan_.text = text_hash(row_);
     scan_.said = reply_hashes(row_);
     const std::vector<text::Turn> turns = row_.turns();
     scan_.masked = std::ranges::count(turns, false, &text::Turn::learnt);
@@ -303,6 +299,16 @@ class ScanProgress {
 };
 
 }  // namespace
+
+std::string text_hash(data::Row row) {
+  row.images.clear();
+  if (row.rejected) {
+    data::Row other = *row.rejected;
+    other.images.clear();
+    row.rejected = std::make_shared<const data::Row>(std::move(other));
+  }
+  return sha256(data::row_content(row)).substr(0, 32);
+}
 
 RowScan scan_row(const RowSource& source, int64_t index, const RowReading& reading) {
   const data::Row& row = source.rows.rows[static_cast<size_t>(index)];

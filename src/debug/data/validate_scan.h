@@ -29,10 +29,13 @@ struct RowScan {
   int64_t length = 0, kept = 0, labels = 0, kept_labels = 0;
   int64_t replies = 0, replies_with_eos = 0, replies_cut = 0;
   int64_t masked = 0;           // answers excluded from the loss, which are not in replies
-  std::string content;          // hash of turns and images; empty for a malformed row
+  std::string text;             // text_hash(); empty for a malformed row
   std::vector<ReplyHash> said;  // for every reply
   size_t pixels = 0;            // hash of the images of a prepared row
 };
+
+/// A hash of a row without its images, which are compared by their bytes.
+std::string text_hash(data::Row row);
 
 /// Settings for reading rows.
 struct RowReading {

@@ -37,7 +37,7 @@ void each_image(const data::Dataset& dataset, const Look& look) {
 /// Hashes a readable image within the image root with a megabyte of memory, independent of its
 /// size.
 void hash_content(Sha256& hash, const std::string& root, const std::string& name) {
-  const std::string path = root + "/" + name;
+  const std::string path = name.starts_with('/') ? name : root + "/" + name;
   struct stat status {};
   if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return;
   if (!io::is_inside(path, root) || access(path.c_str(), R_OK) != 0) return;

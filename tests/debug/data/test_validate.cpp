@@ -8,6 +8,7 @@
 #include "src/debug/data/validate_print.h"
 #include "src/hf/model_dir.h"
 #include "support/expect_error.h"
+#include "support/tar_file.h"
 
 namespace lft::validate_test {
 using namespace lft::data;
@@ -412,6 +413,49 @@ TEST_F(Validate, HeldOutRowsThatAreTrainedOn) {
   ASSERT_EQ(report.files.size(), 2u);
   EXPECT_EQ(report.files[1].rows, 2);
   EXPECT_EQ(report.image_files, kRows);  // a file named by both is read once
+}
+
+/// A picture's place in its file says nothing about it.
+TEST_F(Validate, PicturesAreComparedByTheirBytes) {
+  const auto tar = [&](const std::string& name, const std::vector<std::string>& pictures) {
+    std::vector<std::pair<std::string, std::string>> members;
+    for (size_t i = 0; i < pictures.size(); ++i) {
+      const std::string key = std::to_string(i) + ".";
+      members.emplace_back(key + "json", row(name + key, "", "<image>\nWhat?", "a colour").dump());
+      members.emplace_back(key + "bmp", slurp(run_.dir().file("images/" + pictures[i] + ".bmp")));
+    }
+    return run_.dir().write(name, test::tar_file(members));
+  };
+  recipe_.data.train = tar("train.tar", {"red0", "green1", "red0"});
+  recipe_.data.eval = tar("eval.tar", {"blue2", "red0", "red3"});
+  const DataReport report = validate_data(recipe_, 2);
+  const auto places = [&](DataFault fault) {
+    std::vector<std::string> found;
+    if (!report.first.contains(fault)) return found;
+    for (const DataProblem& problem : report.first.at(fault)) found.push_back(problem.where);
+    return found;
+  };
+  const std::string train = recipe_.data.train.path, &eval = recipe_.data.eval;
+  EXPECT_EQ(places(DataFault::kDuplicateRow), std::vector{train + "[2]"});
+  EXPECT_EQ(places(DataFault::kTrainedOn), std::vector{eval + "[1]"});
+
+  run_.dir().write("images/copy.bmp", slurp(run_.dir().file("images/red0.bmp")));
+  nlohmann::json copy = json_row(0);
+  copy["id"] = "copy";
+  copy["image"] = "copy.bmp";
+  lines_.push_back(copy.dump());
+  recipe_.data.eval.clear();
+  expect_only(validate(), DataFault::kDuplicateRow, {line(lines_.size() - 1)},
+              "the same turns and images as " + line(0));
+}
+
+/// Prepared data has the pixels that a model sees, not the bytes of the files.
+TEST_F(Validate, PreparedRowsAreComparedWithOthersByTheNamesOfTheirImages) {
+  save();
+  prepare();
+  recipe_.data.eval = run_.dir().write("eval.jsonl", lines_[3] + "\n");
+  expect_only(validate_data(recipe_, 2), DataFault::kTrainedOn, {recipe_.data.eval + ":1"},
+              "the same turns and images as " + line(3));
 }
 
 TEST_F(Validate, AFileThatCannotBeReadLeavesTheOtherToBeScanned) {
