@@ -41,6 +41,7 @@ RowRules row_rules(const EncodeOptions& options, const DataFile& file) {
           .open_questions = options.open_questions,
           .pairs = options.pairs,
           .labelled = options.labelled,
+          .all_members = file.shown.empty(),
           .columns = combined(file.columns, options.columns)};
 }
 

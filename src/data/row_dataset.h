@@ -11,7 +11,7 @@
 
 namespace lft::data {
 
-/// The rules for the rows of a file.
+/// The rules for the rows of a file. A row of an unpacked one names its images by columns.
 RowRules row_rules(const EncodeOptions& options, const DataFile& file);
 /// The folder of its images: the recipe's, or the file's own.
 std::string image_root_of(const std::string& image_root, const DataFile& file);

@@ -18,7 +18,7 @@ bool arrow(std::string_view bytes) {
       expect(row == next++, "rows come in order, each once");
       expect(Json::accept(values.json), "a row is JSON");
       for (const ArrowRow::Image& image : values.images)
-        expect(values.json.find("\"" + image.name + "\"") != std::string::npos,
+        expect(values.json.find(":" + image.name + "\"") != std::string::npos,
                "a row names its images");
       const ReadRow read = read_row(values.json, "row", row, {});
       expect(read.bad || !read.row.turns().empty(), "a row is read or bad");

@@ -159,6 +159,62 @@ def test_numbers_of_a_parquet_file_are_those_of_json(kind, made, tmp_path):
     assert made.prepare(tmp_path / "rows.parquet") == made.prepare(tmp_path / "rows.jsonl")
 
 
+IMAGE = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+
+
+def image(content, path=None):
+    return {"bytes": content, "path": path}
+
+
+def talk(question):
+    return [{"role": "user", "content": question}, {"role": "assistant", "content": "a cat"}]
+
+
+def parquet(path, **columns):
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    return path
+
+
+def test_only_the_images_of_their_columns_are_shown(made, tmp_path):
+    """Not thumbnails, hashes or sounds in other columns, of rows with and without an image."""
+    a, b = made.bytes["a.png"], made.bytes["b.png"]
+    (tmp_path / "rows.json").write_text(
+        json.dumps(
+            [{"image": "a.png", "messages": talk("<image>\nWhat?")}, {"messages": talk("No?")}]
+        )
+    )
+    others = {
+        "preview": pyarrow.array([image(b), image(b)], IMAGE),
+        "sha1": pyarrow.array([b"\1\2\3", b"BM123"]),
+        "sound": pyarrow.array([image(b"RIFF\0\0\0\0WAVE")] * 2, IMAGE),
+    }
+    want = made.prepare(tmp_path / "rows.json")
+    talks = pyarrow.array([talk("<image>\nWhat?"), talk("No?")])
+    for images in ([image(a), None], [image(a), image(None)]):
+        shown = pyarrow.array(images, IMAGE)
+        path = parquet(tmp_path / "rows.parquet", **others, image=shown, messages=talks)
+        assert made.prepare(path) == want
+    lists = pyarrow.array([[image(a)], []], pyarrow.list_(IMAGE))
+    path = parquet(tmp_path / "lists.parquet", **others, images=lists, messages=talks)
+    assert made.prepare(path) == want
+    # A file named in its column, next to bytes in another one.
+    names = pyarrow.array(["a.png", None])
+    path = parquet(tmp_path / "names.parquet", **others, image=names, messages=talks)
+    assert made.prepare(path) == want
+
+
+def test_a_question_whose_image_is_in_another_column_is_refused(made, model_dir, tmp_path):
+    columns = {"question": ["Q"], "answer": ["A"]}
+    pictures = pyarrow.array([image(made.bytes["a.png"])], IMAGE)
+    path = parquet(tmp_path / "rows.parquet", **columns, photo=pictures)
+    said = lft("train", recipe(tmp_path / "work", model_dir("plain"), str(path)), code=3).stderr
+    assert "a column names an image, and the row has none" in said and 'image: "photo"' in said
+    assert len(made.prepare(path, "data.columns={image: photo}")[0][2]) == 1
+    hashes = pyarrow.array([b"\1\2\3"])
+    path = parquet(tmp_path / "hash.parquet", **columns, sha1=hashes)
+    assert made.prepare(path)[0][2] == []
+
+
 def image_folder(folder, bytes_of):
     for name, content in bytes_of.items():
         (folder / name).write_bytes(content)

@@ -15,11 +15,12 @@ inline constexpr const char* kArrowEntry = "lft_open_arrow";
 /// strings: its type, and Arrow's text for it.
 inline constexpr const char *kArrowType = "arrow type", *kArrowPrinted = "printed";
 
-/// Prefix of the name of an image that is a file, in a row whose other images are bytes.
-inline constexpr const char* kArrowPath = "arrow path:";
+/// Prefixes of bytes that begin like an image, of other bytes, and of a path without its bytes.
+inline constexpr const char *kArrowImage = "arrow image:", *kArrowBytes = "arrow bytes:",
+                            *kArrowPath = "arrow path:";
 
-/// A row of a Parquet or Arrow file: its columns as a JSON object. An image in it is its index
-/// among `images`, "0.<ending>" and so on, or the name of a file after kArrowPath.
+/// A row of a Parquet or Arrow file: its columns as a JSON object. Bytes in it are their index
+/// among `images`, "0.<ending>" and so on, after their prefix.
 struct ArrowRow {
   std::string json;
   struct Image {

@@ -24,19 +24,21 @@ constexpr const char* kTexts[] = {"messages",    "conversations", "texts",   "pr
 std::string known_ending(std::string_view bytes) {
   if (bytes.starts_with("\xff\xd8\xff")) return "jpg";
   if (bytes.starts_with("\x89PNG")) return "png";
-  if (bytes.starts_with("RIFF")) return "webp";
-  if (bytes.starts_with("BM")) return "bmp";
+  const auto at = [&](size_t begin, size_t size) {
+    return bytes.substr(std::min(begin, bytes.size()), size);
+  };
+  if (bytes.starts_with("RIFF") && at(8, 4) == "WEBP") return "webp";
+  if (bytes.starts_with("BM") && at(6, 4) == std::string_view("\0\0\0\0", 4)) return "bmp";
   if (bytes.starts_with("GIF8")) return "gif";
-  if (bytes.starts_with("II*") || bytes.starts_with("MM")) return "tif";
+  if (at(0, 4) == std::string_view("II*\0", 4) || at(0, 4) == std::string_view("MM\0*", 4))
+    return "tif";
+  if (at(4, 8) == "ftypavif" || at(4, 8) == "ftypavis") return "avif";
+  constexpr std::string_view kHeif = "heic heix hevc hevx heim heis hevm hevs mif1 msf1";
+  if (at(4, 4) == "ftyp" && kHeif.find(at(8, 4)) != std::string_view::npos) return "heic";
   if (bytes.size() > 2 && bytes[0] == 'P' && bytes[1] >= '1' && bytes[1] <= '6' &&
       (bytes[2] == '\n' || bytes[2] == ' '))
     return "ppm";
   return "";
-}
-
-std::string image_ending(std::string_view bytes) {
-  const std::string ending = known_ending(bytes);
-  return ending.empty() ? "tif" : ending;
 }
 
 bool holds_bytes(arrow::Type::type type) {
@@ -250,9 +252,11 @@ class RowValues {
     if (bytes.size() > limits_.image_bytes)
       throw ArrowFailure{"an image that is too large", std::to_string(bytes.size()) + " bytes",
                          "at most " + std::to_string(limits_.image_bytes) + " bytes", ""};
-    const std::string name = std::to_string(row_.images.size()) + "." + image_ending(bytes);
+    const std::string ending = known_ending(bytes);
+    const std::string name =
+        std::to_string(row_.images.size()) + "." + (ending.empty() ? "tif" : ending);
     row_.images.push_back({name, std::string(bytes)});
-    return name;
+    return (ending.empty() ? kArrowBytes : kArrowImage) + name;
   }
 
   void count(uint64_t bytes) {
@@ -269,13 +273,26 @@ class RowValues {
   bool in_texts_ = false;
 };
 
+/// The images of a row in "image" or "images".
+size_t image_count(const Json& row) {
+  for (const char* key : {"image", "images"}) {
+    const auto images = row.find(key);
+    if (images == row.end() || images->is_null()) continue;
+    if (!images->is_array()) return 1;
+    return static_cast<size_t>(
+        std::ranges::count_if(*images, [](const Json& image) { return !image.is_null(); }));
+  }
+  return 0;
+}
+
 /// The Cauldron's turns, {user, assistant, source}, as a conversation with the images before the
 /// first question.
-void take_cauldron(Json& row, size_t images) {
+void take_cauldron(Json& row) {
   const auto texts = row.find("texts");
   if (texts == row.end() || !texts->is_array() || row.contains("messages") ||
       row.contains("conversations"))
     return;
+  const size_t images = image_count(row);
   Json turns = Json::array();
   for (const Json& text : *texts) {
     if (!text.is_object() || !text.value("user", Json()).is_string() ||
@@ -302,7 +319,7 @@ ArrowRow arrow_row(const arrow::RecordBatch& batch, int64_t index, const ArrowLi
   for (int column = 0; column < batch.num_columns(); ++column)
     json[batch.column_name(column)] =
         values.column(batch.column_name(column), *batch.column(column), index);
-  take_cauldron(json, row.images.size());
+  take_cauldron(json);
   row.json = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   return row;
 }

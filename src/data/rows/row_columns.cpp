@@ -9,6 +9,7 @@
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/text.h"
+#include "src/data/arrow_module/module.h"
 
 namespace lft::data {
 namespace {
@@ -221,6 +222,7 @@ bool names_image_file(const io::Json& value) {
   const std::string text = lower_ascii(value.get_ref<const std::string&>());
   constexpr size_t kLongest = 300;
   return text.size() < kLongest && text.find('\n') == std::string::npos &&
+         !text.starts_with(kArrowBytes) &&
          std::ranges::any_of(kEndings, [&](const std::string& end) { return text.ends_with(end); });
 }
 

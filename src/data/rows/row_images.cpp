@@ -155,6 +155,13 @@ const RowImage& member_of(const std::vector<RowImage>& members, const std::strin
          "name images as the tar file does, or leave the names out where all are shown in order");
 }
 
+/// Whether the name had the prefix, which is then removed.
+bool take_prefix(std::string& name, std::string_view prefix) {
+  const bool had = name.starts_with(prefix);
+  if (had) name.erase(0, prefix.size());
+  return had;
+}
+
 RowImage decode_data_uri(std::string_view uri, const std::string& where) {
   const size_t comma = uri.find(',');
   const std::string_view head = uri.substr(0, std::min(comma, uri.size()));
@@ -213,19 +220,17 @@ std::string path_of_name(const std::string& name, const std::string& where) {
   return unescaped(name.substr(path)).value_or(name.substr(path));
 }
 
-bool take_members(Row& row, const std::vector<RowImage>& members) {
+bool take_members(Row& row, const std::vector<RowImage>& members, bool all_members) {
   if (row.images.empty()) {
+    if (!all_members) return true;
     for (const RowImage& each : members) row.images.push_back(each.name);
     row.inside = members;
     return numbers_rise(row.images);
   }
   for (std::string& name : row.images) {
     if (name.starts_with(kDataMark)) continue;
-    if (name.starts_with(kArrowPath)) {
-      name.erase(0, std::string_view(kArrowPath).size());
-      continue;
-    }
-    if (members.empty()) continue;
+    const bool inside = take_prefix(name, kArrowImage) || take_prefix(name, kArrowBytes);
+    if (take_prefix(name, kArrowPath) || (!inside && (!all_members || members.empty()))) continue;
     const RowImage& member = member_of(members, name, row.where);
     name = member.name;
     row.inside.push_back(member);

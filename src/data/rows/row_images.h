@@ -34,9 +34,10 @@ std::string path_of_name(const std::string& name, const std::string& where);
 /// Replaces the image names of a row by members of its tar file. A row names a member by its whole
 /// name, its base name, or the part after the sample's key ("jpg", "0.png"); a row without names
 /// gets all members in the order of the file. kInput for other names, unless the sample has no
-/// image: then they name files, as do names after kArrowPath. False if all members are used and
-/// their names differ only in numbers that are not ascending.
-bool take_members(Row& row, const std::vector<RowImage>& members);
+/// image: then they name files. False if all members are used and their names differ only in
+/// numbers that are not ascending. Without `all_members`, in an unpacked Parquet or Arrow file,
+/// only names after kArrowImage or kArrowBytes are members.
+bool take_members(Row& row, const std::vector<RowImage>& members, bool all_members);
 
 /// Opens an image of the row; `root` and `follow_symlinks` are those of io::open_image().
 io::FileHandle open_row_image(const Row& row, const std::string& name, const std::string& root,

@@ -80,7 +80,8 @@ ReadRow read_row(std::string_view text, const std::string& where, int64_t index,
     if (ordered) rename_columns(*ordered, rules.columns);
     read.row =
         parse_row(json, where, index, read.keys, rules, ordered ? &ordered.value() : nullptr);
-    if (members != nullptr) read.keys.unordered = !take_members(read.row, *members);
+    if (members != nullptr)
+      read.keys.unordered = !take_members(read.row, *members, rules.all_members);
     if (read.keys.list == kColumns) complete_columns(read.row, json, read.keys);
     RowKeyCheck check(rules.count_unknown, rules.count_marks);
     for (const std::string& column : replaced) check.replaced(column, where);

@@ -45,6 +45,7 @@ struct RowRules {
   bool open_questions = false;  // a row may end with a question; otherwise that makes it bad
   bool pairs = false;           // each row is a pair of answers (row_pairs.h)
   bool labelled = false;        // each row has a label of its answer (row_label.h)
+  bool all_members = true;      // a row without names shows all images of its tar file's sample
   ColumnRules columns = {};
 };
 

@@ -25,7 +25,7 @@
 namespace lft::data {
 namespace {
 
-constexpr int64_t kCacheFormat = 5;  // version of the cached files
+constexpr int64_t kCacheFormat = 6;  // version of the cached files
 constexpr char kAsJson[] =
     "write the rows as JSON lines, with images as files or as data: URIs; or build lft with "
     "-DLFT_ARROW=ON and a pyarrow wheel (scripts/setup installs one)";
