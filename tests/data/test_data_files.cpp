@@ -87,6 +87,14 @@ TEST(DataFiles, AnImageFolderNamesItsImagesInFileName) {
   EXPECT_EQ(row.turns()[0].question, "<image>\n");
   EXPECT_EQ(row.turns()[0].answer, "A cat.");
   EXPECT_EQ(rows->image_paths(0), Names{dir.file(jpg)});
+  dir.write("several/metadata.jsonl",
+            R"({"file_names":["a.jpg","pets/b.jpg"],"question":"Q","answer":"A"})"
+            "\n"
+            R"({"file_name":"c.jpg","question":"R","answer":"B"})");
+  const auto several = open_dataset(dir.file("several"), "", tokenizer, options);
+  EXPECT_EQ(several->row(0).images, (Names{"a.jpg", "pets/b.jpg"}));
+  EXPECT_EQ(several->row(0).turns()[0].question, "<image>\n<image>\nQ");
+  EXPECT_EQ(several->row(1).images, Names{"c.jpg"});
   options.columns.names = {{"question", "q"}};  // of another source of the recipe
   EXPECT_EQ(open_dataset(dir.file("folder"), "", tokenizer, options)->size(), 1);
   dir.write("splits/train/metadata.jsonl", kRow);

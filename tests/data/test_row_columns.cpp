@@ -213,6 +213,34 @@ TEST(RowColumns, TagsOfLlamaFactoryNameRoles) {
   expect_same(row, messages_of({}, {"Q", "A"}, "Be."), rules);
 }
 
+/// Otherwise a model is trained on questions about pictures that it does not see.
+TEST(RowColumns, AnImageInAnUnusedColumnIsNoticed) {
+  const std::string png = "iVBORw0KGgo" + std::string(400, 'A');
+  std::vector<Json> images = {{{"url", "a.png"}},
+                              {{"path", "a.png"}, {"size", 3}},
+                              Json::array({"a.png", "b.png"}),
+                              Json::array({{{"path", "a.png"}}}),
+                              "data:image/png;base64," + png,
+                              png,
+                              "https://host/a.jpg?width=3"};
+  for (const char* ending : {"png", "JPG", "jpeg", "jpe", "jfif", "webp", "bmp", "gif", "tif",
+                             "tiff", "ppm", "pgm", "pbm", "pnm", "avif", "heic", "heif", "jp2"})
+    images.push_back(std::string("x/a.") + ending);
+  const RowRules rules{.count_unknown = true};
+  for (const Json& value : images) {
+    const ReadRow found = read({{"question", "Q"}, {"answer", "A"}, {"photo", value}}, rules);
+    ASSERT_TRUE(found.bad) << value;
+    expect_holds(format_error(*found.bad), {"and the row has none", "{image: \"photo\"}"});
+    EXPECT_FALSE(
+        read({{"image", "c.png"}, {"question", "Q"}, {"answer", "A"}, {"photo", value}}, rules)
+            .bad);
+  }
+  for (const Json& value :
+       {Json("a.mp4"), Json("png"), Json({{"name", "a"}}), Json::array({1, "b"}),
+        Json("What is in a.png?"), Json("https://host/page?image=a")})
+    EXPECT_FALSE(read({{"question", "Q"}, {"answer", "A"}, {"photo", value}}, rules).bad) << value;
+}
+
 TEST(RowColumns, MessagesAreUsedInPlaceOfColumns) {
   Json row = messages_of({}, {"Q", "A"});
   row["answer"] = "B";

@@ -10,6 +10,7 @@
 #include "src/base/errors.h"
 #include "src/base/text.h"
 #include "src/data/arrow_module/module.h"
+#include "src/data/rows/row_images.h"
 
 namespace lft::data {
 namespace {
@@ -216,20 +217,30 @@ std::string advised_columns(const io::Json& row) {
   return "name the columns in the recipe: data.columns: {" + join(pairs) + "}";
 }
 
-bool names_image_file(const io::Json& value) {
-  static const Names kEndings = {".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff"};
-  if (!value.is_string()) return false;
-  const std::string text = lower_ascii(value.get_ref<const std::string&>());
+/// Whether a text is a file name of an image, a URL of one, or the image itself.
+bool is_image_text(const std::string& text) {
   constexpr size_t kLongest = 300;
-  return text.size() < kLongest && text.find('\n') == std::string::npos &&
-         !text.starts_with(kArrowBytes) &&
-         std::ranges::any_of(kEndings, [&](const std::string& end) { return text.ends_with(end); });
+  if (text.starts_with(kArrowBytes)) return false;
+  if (text.size() >= kLongest || text.find('\n') != std::string::npos)
+    return is_embedded_image(text);
+  const size_t end = text.find("://") == std::string::npos ? text.npos : text.find_first_of("?#");
+  return has_image_ending(text.substr(0, end)) || is_embedded_image(text);
+}
+
+/// Whether a column named as `image` would have an image in this value.
+bool names_image(const io::Json& value) {
+  if (value.is_array()) return std::ranges::any_of(value, names_image);
+  if (value.is_object())
+    return std::ranges::any_of(std::array{"path", "url"}, [&](const char* key) {
+      return value.contains(key) && names_image(value[key]);
+    });
+  return value.is_string() && is_image_text(value.get_ref<const std::string&>());
 }
 
 void refuse_unread_image(const Row& row, const io::Json& json, const RowKeys& keys) {
   const Names used = column_keys(keys);
   for (const auto& [key, value] : json.items()) {
-    if (std::ranges::find(used, key) != used.end() || !names_image_file(value)) continue;
+    if (std::ranges::find(used, key) != used.end() || !names_image(value)) continue;
     refuse(ErrorKind::kInput, "a column names an image, and the row has none", row.where,
            quote_text(key, 40) + ": " + describe(value), "\"image\" or \"images\"",
            "name the column in the recipe: data.columns: {image: " + quote_text(key, 40) + "}");

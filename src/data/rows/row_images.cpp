@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <set>
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
@@ -180,6 +181,18 @@ RowImage decode_data_uri(std::string_view uri, const std::string& where) {
 }
 
 }  // namespace
+
+bool has_image_ending(const std::string& name) {
+  static const std::set<std::string> kEndings = {
+      "jpg", "jpeg", "jpe", "jfif", "png",  "webp", "bmp", "gif", "tif", "tiff", "ppm",
+      "pgm", "pbm",  "pnm", "avif", "heic", "heif", "jp2", "j2k", "jxl", "tga"};
+  const size_t point = name.rfind('.');
+  return point != std::string::npos && kEndings.contains(lower_ascii(name.substr(point + 1)));
+}
+
+bool is_embedded_image(std::string_view text) {
+  return begins_with(text, "data:image/") || bare_base64(text).has_value();
+}
 
 bool comes_with_row(const std::string& name) {
   return name.starts_with(kDataMark) || is_tar_member(name);

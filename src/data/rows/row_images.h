@@ -13,6 +13,12 @@
 
 namespace lft::data {
 
+/// Whether a name ends as those of image files do, also of kinds that lft refuses by name.
+bool has_image_ending(const std::string& name);
+
+/// Whether a text contains an image: a "data:image/...", or base64 that begins like one.
+bool is_embedded_image(std::string_view text);
+
 /// Whether an image of this name comes with its row, not from a file under the image root.
 bool comes_with_row(const std::string& name);
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "src/base/errors.h"
+#include "src/data/rows/row_images.h"
 
 namespace lft::data {
 namespace {
@@ -111,10 +112,7 @@ bool names_image(std::string target) {
   std::ranges::transform(target, target.begin(), lower);
   if (target.starts_with("data:image")) return true;
   if (target.find("://") != std::string::npos || target.starts_with("//")) return false;
-  constexpr std::array<std::string_view, 11> kEndings = {
-      ".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif"};
-  return std::ranges::any_of(kEndings,
-                             [&](std::string_view each) { return target.ends_with(each); });
+  return has_image_ending(target);
 }
 
 /// ![alt](file "title")

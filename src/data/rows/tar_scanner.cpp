@@ -1,10 +1,10 @@
 #include "src/data/rows/tar_scanner.h"
 
 #include <algorithm>
-#include <set>
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
+#include "src/data/rows/row_images.h"
 
 namespace lft::data {
 namespace {
@@ -21,15 +21,6 @@ MemberName split_name(const std::string& name) {
   const size_t base = name.rfind('/') + 1;  // npos + 1 is 0
   const size_t point = std::min(name.find('.', base), name.size());
   return {name.substr(0, point), name.substr(std::min(point + 1, name.size()))};
-}
-
-bool is_image_ending(const std::string& ending) {
-  static const std::set<std::string> kEndings = {"jpg", "jpeg", "jpe",  "jfif", "png", "webp",
-                                                 "bmp", "gif",  "tif",  "tiff", "ppm", "pgm",
-                                                 "pbm", "pnm",  "avif", "heic", "heif"};
-  std::string last = ending.substr(ending.rfind('.') + 1);
-  std::ranges::transform(last, last.begin(), [](unsigned char c) { return std::tolower(c); });
-  return kEndings.contains(last);
 }
 
 /// Files that macOS and editors leave in an archive; webdataset skips them, too.
@@ -52,7 +43,7 @@ void add_member(TarSample& sample, const io::FileHandle& file, const TarMember& 
     sample.row = member;
   } else if (ending.ends_with(".json")) {
     sample.other_row = member.name;
-  } else if (is_image_ending(ending)) {
+  } else if (has_image_ending(member.name)) {
     sample.images.push_back({.name = "tar:" + member.name,
                              .bytes = {},
                              .file = file.path(),

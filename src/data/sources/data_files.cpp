@@ -116,13 +116,13 @@ std::string metadata_in(const std::string& folder) {
 }
 
 /// Hugging Face's imagefolder: the images next to a file of metadata, which names them in
-/// "file_name".
+/// "file_name", or several of a row in "file_names".
 std::optional<DataFile> image_folder(const std::string& folder) {
   if (const std::string metadata = metadata_in(folder); !metadata.empty()) {
     std::optional<DataFile> file = data_file(metadata);
     if (!file) refuse_empty(metadata);
     file->image_root = folder;
-    file->columns.names = {{"image", "file_name"}};
+    file->columns.names = {{"image", "file_name"}, {"images", "file_names"}};
     return file;
   }
   std::vector<std::string> splits;
