@@ -3,6 +3,7 @@
 
 #include "src/data/rows/row_reader.h"
 #include "support/expect_error.h"
+#include "support/tar_file.h"
 #include "support/temp_dir.h"
 
 namespace lft::row_pairs_test {
@@ -15,7 +16,7 @@ Row pair_of(const std::string& text) {
   const TempDir dir;
   RowRules rules;
   rules.pairs = true;
-  const std::vector<Row> rows = read_row_file(dir.write("data.jsonl", text + "\n"), rules).rows;
+  const std::vector<Row> rows = read_row_file(dir.write("data.jsonl", text), rules).rows;
   EXPECT_EQ(rows.size(), 1u);
   return rows.at(0);
 }
@@ -60,6 +61,21 @@ TEST(RowPairs, OfTheThreeToolsAreTheSameRow) {
            R"({"role":"assistant","content":"no"}],"images":["a.png"]})",
        })
     expect_pair(text, "<image>\nQ", "yes", "no");
+}
+
+TEST(RowPairs, BothSidesHaveTheImagesOfATarFileOrOfColumns) {
+  const Row named = pair_of(R"({"question":"Q","chosen":"yes","rejected":"no","image":"a.png"})");
+  EXPECT_EQ(last_turn(named), std::pair<std::string, std::string>("<image>\nQ", "yes"));
+  EXPECT_EQ(last_turn(*named.rejected), std::pair<std::string, std::string>("<image>\nQ", "no"));
+  for (const char* images : {"", R"(,"images":["png"])"}) {
+    const Row row = pair_of(test::tar_file(
+        {{"0.json", std::string(R"({"prompt":"Q","chosen":"yes","rejected":"no")") + images + "}"},
+         {"0.png", "p"}}));
+    EXPECT_EQ(last_turn(*row.rejected), std::pair<std::string, std::string>("<image>\nQ", "no"));
+    EXPECT_EQ(row.images, std::vector<std::string>{"tar:0.png"});
+    EXPECT_EQ(row.rejected->images, row.images);
+    EXPECT_EQ(row.rejected->inside.size(), 1u);
+  }
 }
 
 TEST(RowPairs, TheRejectedAnswerMayHaveOtherImages) {

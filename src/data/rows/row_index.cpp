@@ -12,7 +12,7 @@
 namespace lft::data {
 namespace {
 
-constexpr char kKind[] = "rows 10";
+constexpr char kKind[] = "rows 11";
 constexpr io::JsonLimits kStoredLimits{.max_bytes = 1ull << 30, .max_depth = 8};
 
 io::Json stored_error(const Error& error) {

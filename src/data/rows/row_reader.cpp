@@ -59,6 +59,13 @@ bool are_same(const RowKeys& a, const RowKeys& b) {
   return a.list == b.list && a.role == b.role && texts;
 }
 
+/// Gives a row, or a side of a pair, the images of its tar file and the marks of its images.
+void complete_side(Row& side, const io::Json& json, RowKeys& keys, const RowRules& rules,
+                   const std::vector<RowImage>* members) {
+  if (members != nullptr && !take_members(side, *members, rules.all_members)) keys.unordered = true;
+  if (keys.list == kColumns) complete_columns(side, json, keys);
+}
+
 }  // namespace
 
 ReadRow read_row(std::string_view text, const std::string& where, int64_t index,
@@ -80,9 +87,12 @@ ReadRow read_row(std::string_view text, const std::string& where, int64_t index,
     if (ordered) rename_columns(*ordered, rules.columns);
     read.row =
         parse_row(json, where, index, read.keys, rules, ordered ? &ordered.value() : nullptr);
-    if (members != nullptr)
-      read.keys.unordered = !take_members(read.row, *members, rules.all_members);
-    if (read.keys.list == kColumns) complete_columns(read.row, json, read.keys);
+    complete_side(read.row, json, read.keys, rules, members);
+    if (read.row.rejected) {
+      Row other = *read.row.rejected;
+      complete_side(other, json, read.keys, rules, members);
+      read.row.rejected = std::make_shared<const Row>(std::move(other));
+    }
     RowKeyCheck check(rules.count_unknown, rules.count_marks);
     for (const std::string& column : replaced) check.replaced(column, where);
     look_for_marks(read.row, check, /*with_tokens=*/rules.count_marks);
