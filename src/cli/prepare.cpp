@@ -73,8 +73,10 @@ void prepare(const PrepareArgs& args) {
   }
   const auto [tokenizer, options] = train::recipe_encoding(recipe);
   const std::unique_ptr<data::Dataset> dataset = train::open_train(recipe, *tokenizer, options);
-  data::prepare_dataset(*dataset, options, args.out, data::kPreparedShardBytes, stop_if_requested);
+  const int64_t bad = data::prepare_dataset(*dataset, options, args.out, data::kPreparedShardBytes,
+                                            stop_if_requested);
   print_line("prepared " + recipe::samples_text(recipe, dataset->size()) +
+             (bad == 0 ? "" : ", " + std::to_string(bad) + " of them bad, which will be left out") +
              "; train on them with data.train: " + args.out);
 }
 

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "src/base/hash.h"
+#include "src/base/log.h"
 #include "src/base/parallel.h"
 #include "src/data/lengths.h"
 #include "src/data/loader.h"
@@ -142,9 +143,38 @@ class PreparedWriter {
   bool special_read_ = false;
 };
 
+/// Names the bad samples that are skipped; kInput if there are more than options.max_bad.
+class SkippedSamples {
+ public:
+  explicit SkippedSamples(const EncodeOptions& options) : options_(options) {}
+  void add(const Row& row, const std::string& reason) {
+    const std::string named = row.where + ": " + reason;
+    if (count_++ == 0) first_ = named;
+    notice("skipped a bad sample: " + named);
+    if (count_ <= options_.max_bad) return;
+    refuse(ErrorKind::kInput, "too many samples are bad to be skipped", "data.train",
+           std::to_string(count_) + ", first " + first_,
+           "at most data.max_bad = " + std::to_string(options_.max_bad),
+           "fix them (lft validate lists them all), or raise data.max_bad");
+  }
+  /// The number of them; kInput if no other sample is left.
+  int64_t finish(int64_t samples) const {
+    if (count_ == samples)
+      refuse(ErrorKind::kInput, "all samples are bad", "data.train",
+             std::to_string(count_) + ", first " + first_, "at least one sample",
+             "fix them; lft validate lists them all");
+    return count_;
+  }
+
+ private:
+  const EncodeOptions& options_;
+  int64_t count_ = 0;
+  std::string first_;
+};
+
 /// The samples of a few rows, valid and bad, in the order of the rows.
 void write_group(const Dataset& dataset, const StepSamples& group, int64_t& next,
-                 PreparedWriter& writer) {
+                 PreparedWriter& writer, SkippedSamples& skipped) {
   std::map<int64_t, std::vector<const Sample*>> good;  // of a pair both sides
   std::vector<const Sample*> samples;
   for (size_t m = 0; m < group.micro.size(); ++m) {
@@ -165,14 +195,16 @@ void write_group(const Dataset& dataset, const StepSamples& group, int64_t& next
         writer.add(row, *sides[side], side > 0 ? sides[0] : nullptr);
     } else {
       writer.add_bad(row, bad[next]);
+      skipped.add(row, bad[next]);
     }
   }
 }
 
 }  // namespace
 
-void prepare_dataset(const Dataset& dataset, const EncodeOptions& options, const std::string& out,
-                     int64_t shard_bytes, const std::function<void()>& poll) {
+int64_t prepare_dataset(const Dataset& dataset, const EncodeOptions& options,
+                        const std::string& out, int64_t shard_bytes,
+                        const std::function<void()>& poll) {
   if (io::path_exists(out) && !is_prepared(out) &&
       !(io::is_directory(out) && std::filesystem::is_empty(out))) {
     refuse(ErrorKind::kUsage, "the output exists and is not prepared data", out, {},
@@ -183,16 +215,20 @@ void prepare_dataset(const Dataset& dataset, const EncodeOptions& options, const
   loading.batch_size = 32;
   loading.shuffle = false;
   loading.skip_bad = options.skip_bad;
+  int64_t count = 0;
   io::write_dir_atomic(out, [&](const std::string& folder) {
     PreparedWriter writer(folder, options, shard_bytes);
+    SkippedSamples skipped(options);
     Loader loader(dataset, loading);
     int64_t next = 0;
     for (int64_t step = 0; step < loader.steps_per_epoch(); ++step) {
       if (poll) poll();
-      write_group(dataset, loader.next(), next, writer);
+      write_group(dataset, loader.next(), next, writer, skipped);
     }
+    count = skipped.finish(dataset.size());
     writer.finish();
   });
+  return count;
 }
 
 }  // namespace lft::data

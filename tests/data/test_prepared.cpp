@@ -6,6 +6,7 @@
 #include "src/data/loader.h"
 #include "src/data/prepared_write.h"
 #include "src/data/rows/row_reader.h"
+#include "support/captured_stderr.h"
 #include "support/expect_error.h"
 
 namespace lft::prepared_test {
@@ -231,6 +232,29 @@ TEST(Prepared, AnotherVersionIsRefused) {
   dir.write("p/index.json", R"({"lft_prepared": 1, "samples": 8})");
   EXPECT_LFT_ERROR(ErrorKind::kInput, "lft_prepared 1",
                    open_dataset(dir.file("p"), "", tokenizer, options));
+}
+
+TEST(Prepared, BadSamplesAreCountedNamedAndLimited) {
+  const TempDir dir;
+  const ByteTokenizer tokenizer;
+  EncodeOptions options = small_options();
+  options.skip_bad = true;
+  const std::string good = llava_row("a", "", "Q", "A") + "\n",
+                    bad = "{}\n" + llava_row("c", "none.bmp", "<image>", "A") + "\n";
+  const auto rows = [&](const std::string& text) {
+    return open_dataset(dir.write("d.jsonl", text), dir.path(), tokenizer, options);
+  };
+  options.max_bad = 2;
+  const std::string said = test::through_pipe(
+      [&] { EXPECT_EQ(prepare_dataset(*rows(good + bad), options, dir.file("p")), 2); });
+  for (const char* named : {"skipped a bad sample: ", "d.jsonl:2: ", "d.jsonl:3: c: "})
+    EXPECT_NE(said.find(named), std::string::npos) << said;
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "all samples are bad",
+                   prepare_dataset(*rows(bad), options, dir.file("all")));
+  options.max_bad = 1;
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "at most data.max_bad = 1",
+                   prepare_dataset(*rows(good + bad), options, dir.file("few")));
+  EXPECT_FALSE(std::filesystem::exists(dir.file("few")));
 }
 
 TEST(Prepared, BadRowsKeepTheirPlaceUnderSkip) {
