@@ -33,6 +33,9 @@ struct ValidateArgs {
     if (!first.next.empty() && std::ranges::find(advice, first.next) == advice.end())
       advice.push_back(first.next);
   }
+  if (report.has_too_many_bad())
+    advice.push_back("or raise data.max_bad, which is " + std::to_string(report.max_bad) +
+                     ", to leave such rows out");
   refuse(ErrorKind::kInput,
          "the data has " + std::to_string(report.errors()) +
              (report.errors() == 1 ? " problem: this row" : " problems: these rows") +
@@ -67,7 +70,7 @@ void validate(const ValidateArgs& args) {
     if (const std::string look = look_command(report, args.recipe); !look.empty())
       print_line("to see it as the model does: " + look);
   }
-  if (report.errors() > 0) refuse_data(report, recipe);
+  if (report.stops_training()) refuse_data(report, recipe);
 }
 
 }  // namespace

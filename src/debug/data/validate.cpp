@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <thread>
 #include <unordered_map>
 #include <unordered_set>
@@ -120,25 +121,22 @@ class Tally {
   RowContent add(size_t index, const RowScan& scan,
                  const std::unordered_map<std::string, ImageScan>& images) {
     const data::Row& row = source_.rows.rows[index];
+    const int64_t errors_before = report_.errors();
     for (const DataProblem& problem : scan.problems) report_.add(problem);
+    const auto [shown, whole] = look_at_images(row, scan.pixels, images);
+    if (scan.bad || !whole) {
+      ++figures_.bad;
+      report_.errors_of_bad += report_.errors() - errors_before;
+    }
     if (scan.text.empty()) return {};
     figures_.images += static_cast<int64_t>(row.images.size());
-    size_t shown = scan.pixels;
-    bool whole = scan.readable;
-    for (const std::string& name : images_of(row)) {
-      const std::string file = image_key(source_, name);
-      const ImageScan& image = images.at(file);
-      if (image.fault) problem(*image.fault, row);
-      if (image.oddity) problem(*image.oddity, row);
-      whole = whole && !image.fault;
-      shown = mix_hashes(shown, image.fault ? std::hash<std::string>()(file) : image.content);
-    }
     RowContent content{scan.text + " " + std::to_string(shown), named_content(row)};
     find_duplicates(index, content.shown);
     named_.emplace(content.named, index);
     if (row.desirable) find_labels(index, shown);
     const std::optional<size_t> other =  // labelled answers to one question differ
-        whole && !row.desirable ? answers_.add(index, shown, scan.said) : std::nullopt;
+        scan.readable && whole && !row.desirable ? answers_.add(index, shown, scan.said)
+                                                 : std::nullopt;
     if (other) {
       problem(DataFault::kContradiction, row,
               "another answer than " + source_.rows.rows[*other].where +
@@ -187,6 +185,26 @@ class Tally {
                  .id = row.id,
                  .reason = image.reason,
                  .next = image.next});
+  }
+
+  /// Reports the problems of the images of a row. `shown`: a hash of what they show.
+  struct Shown {
+    size_t shown;
+    bool whole = true;
+  };
+  Shown look_at_images(const data::Row& row, size_t pixels,
+                       const std::unordered_map<std::string, ImageScan>& images) {
+    Shown seen{.shown = pixels};
+    for (const std::string& name : images_of(row)) {
+      const std::string file = image_key(source_, name);
+      const ImageScan& image = images.at(file);
+      if (image.fault) problem(*image.fault, row);
+      if (image.oddity) problem(*image.oddity, row);
+      seen.whole = seen.whole && !image.fault;
+      seen.shown =
+          mix_hashes(seen.shown, image.fault ? std::hash<std::string>()(file) : image.content);
+    }
+    return seen;
   }
 
   /// Of a pair both sides' images, once if they are the same; none of prepared data.
@@ -303,6 +321,26 @@ void scan(const std::vector<RowSource>& sources, const text::Tokenizer& tokenize
   }
 }
 
+struct SetCount {
+  int64_t rows = 0, bad = 0;
+};
+/// The rows of data.train and of data.eval, which may have several files.
+std::map<std::string, SetCount> sets_of(const std::vector<DataFigures>& files) {
+  std::map<std::string, SetCount> sets;
+  for (const DataFigures& figures : files) {
+    sets[figures.key].rows += figures.rows;
+    sets[figures.key].bad += figures.bad;
+  }
+  return sets;
+}
+
+/// An advice without the setting that the recipe has.
+std::string without_skip(const std::string& advice) {
+  for (const char* begin : {"; data.on_bad_sample: skip", ", or set data.on_bad_sample: skip"})
+    if (const size_t at = advice.find(begin); at != std::string::npos) return advice.substr(0, at);
+  return advice;
+}
+
 }  // namespace
 
 void DataReport::add(DataProblem problem) {
@@ -317,10 +355,24 @@ int64_t DataReport::count(bool of_warnings) const {
   return sum;
 }
 
+bool DataReport::has_too_many_bad() const {
+  const auto is_over = [this](const auto& set) { return set.second.bad > max_bad; };
+  return skips && std::ranges::any_of(sets_of(files), is_over);
+}
+
+bool DataReport::stops_training() const {
+  if (!skips) return errors() > 0;
+  const auto has_none = [](const auto& set) { return set.second.bad == set.second.rows; };
+  return errors() > errors_of_bad || has_too_many_bad() ||
+         std::ranges::any_of(sets_of(files), has_none);
+}
+
 DataReport validate_data(const recipe::Recipe& recipe, int64_t workers) {
   auto [tokenizer, options] = train::recipe_encoding(recipe);
-  options.skip_bad = true;  // rows that training may skip are checked, too
   DataReport report;
+  report.skips = options.skip_bad;
+  report.max_bad = options.max_bad;
+  options.skip_bad = true;  // rows that training may skip are checked, too
   report.max_tokens = options.max_tokens;
   report.eos = options.eos;
   report.pairs = options.pairs;
@@ -328,6 +380,9 @@ DataReport validate_data(const recipe::Recipe& recipe, int64_t workers) {
       workers > 0 ? workers : std::max<int64_t>(std::thread::hardware_concurrency(), 1);
   const std::vector<RowSource> sources = open_sources(recipe, options, report);
   scan(sources, *tokenizer, options, report);
+  if (report.skips)
+    for (auto& [fault, problems] : report.first)
+      for (DataProblem& problem : problems) problem.next = without_skip(problem.next);
   return report;
 }
 

@@ -59,6 +59,7 @@ struct DataProblem {
 struct DataFigures {
   std::string key, path;  // "data.train" or "data.eval"
   int64_t rows = 0, malformed = 0, images = 0;
+  int64_t bad = 0;  // rows that data.on_bad_sample is about: malformed, or a sample cannot be made
   int64_t tokens = 0, supervised = 0, without_labels = 0;
   int64_t masked = 0;                      // answers excluded from the loss: weight 0, loss false
   int64_t desirable = 0, undesirable = 0;  // rows of KTO by label
@@ -81,6 +82,9 @@ struct DataReport {
   int64_t max_tokens = 0;
   std::string eos;
   bool pairs = false;                    // each row is a pair of answers
+  bool skips = false;                    // data.on_bad_sample: skip
+  int64_t max_bad = 0;                   // with it, the limit of bad rows of a data set
+  int64_t errors_of_bad = 0;             // the errors of bad rows
   int64_t image_files = 0, decoded = 0;  // different names, and those that were decoded
   double seconds = 0;                    // of decoding and reading them
   int64_t workers = 0;
@@ -90,6 +94,10 @@ struct DataReport {
   int64_t count(bool of_warnings) const;
   int64_t errors() const { return count(false); }
   int64_t warnings() const { return count(true); }
+  /// Whether training stops: at an error, or, where bad rows are skipped, at an error of another
+  /// row, at too many bad rows of a data set, or without another row.
+  bool stops_training() const;
+  bool has_too_many_bad() const;  // more than max_bad in a data set, where they are skipped
 };
 
 /// kInput and kUsage if model, tokenizer or recipe cannot be used; problems of the data are in the

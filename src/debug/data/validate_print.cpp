@@ -106,6 +106,10 @@ std::string figures_text(const DataFigures& f, const DataReport& report) {
                                    (f.replies_cut == 1 ? " reply without its end"
                                                        : " replies without their end")));
   line("images", std::to_string(f.images));
+  if (report.skips && f.bad > 0)
+    line("left out", count_of(f.bad, "bad " + row) +
+                         " by data.on_bad_sample: skip; at most data.max_bad = " +
+                         std::to_string(report.max_bad) + " of a data set");
   return text;
 }
 
@@ -158,6 +162,7 @@ io::Json figures_json(const DataFigures& f) {
           {"path", f.path},
           {"rows", f.rows},
           {"malformed", f.malformed},
+          {"bad_rows", f.bad},
           {"images", f.images},
           {"tokens", f.tokens},
           {"supervised_tokens", f.supervised},

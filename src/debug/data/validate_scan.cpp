@@ -15,6 +15,7 @@
 #include "src/base/text.h"
 #include "src/data/encode.h"
 #include "src/data/rows/row_images.h"
+#include "src/data/store/data_changed.h"
 #include "src/debug/data/validate_pairs.h"
 #include "src/debug/data/validate_texts.h"
 #include "src/io/decode/image_decode.h"
@@ -108,8 +109,12 @@ class RowCheck {
     try {
       check();
       return true;
+    } catch (const data::DataChanged& error) {  // no bad sample: training stops
+      found(fault, reason_of(error.info()), next_of(error.info(), data::kFixRow));
+      return false;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kInput) throw;
+      scan_.bad = true;
       found(fault, reason_of(error.info()), next_of(error.info(), data::kFixRow));
       return false;
     }
@@ -313,7 +318,7 @@ std::string text_hash(data::Row row) {
 RowScan scan_row(const RowSource& source, int64_t index, const RowReading& reading) {
   const data::Row& row = source.rows.rows[static_cast<size_t>(index)];
   if (const auto bad = source.rows.bad.find(index); bad != source.rows.bad.end()) {
-    RowScan scan;
+    RowScan scan{.bad = true};
     scan.problems.push_back(malformed_row(row, bad->second.info()));
     return scan;
   }
@@ -323,6 +328,7 @@ RowScan scan_row(const RowSource& source, int64_t index, const RowReading& readi
   scan.problems.insert(scan.problems.end(), other.problems.begin(), other.problems.end());
   const std::vector<DataProblem> of_pair = pair_problems(row);
   scan.problems.insert(scan.problems.end(), of_pair.begin(), of_pair.end());
+  scan.bad = scan.bad || other.bad;
   scan.readable = scan.readable && other.readable;
   scan.length += other.length;
   scan.kept += other.kept;

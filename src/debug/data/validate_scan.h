@@ -25,6 +25,7 @@ struct RowSource {
 /// Figures and problems of one row.
 struct RowScan {
   std::vector<DataProblem> problems;
+  bool bad = false;       // training skips it with data.on_bad_sample: skip
   bool readable = false;  // its tokens are counted below
   int64_t length = 0, kept = 0, labels = 0, kept_labels = 0;
   int64_t replies = 0, replies_with_eos = 0, replies_cut = 0;

@@ -72,6 +72,19 @@ TEST_F(DataCommands, WarningsAloneExitWithZero) {
   }
 }
 
+TEST_F(DataCommands, BadRowsThatTrainingSkipsExitWithZero) {
+  lines_[3] = "{";
+  const std::string skip = "--set data.on_bad_sample=skip --set data.max_bad=";
+  EXPECT_EQ(run("validate").code, 3);
+  const Ran skipped = run("validate", skip + "1");
+  EXPECT_EQ(skipped.code, 0) << skipped.err;
+  EXPECT_TRUE(contains(skipped.out, "error  a malformed row: 1\n")) << skipped.out;
+  const Ran stopped = run("validate", skip + "0");
+  EXPECT_EQ(stopped.code, 3);
+  EXPECT_TRUE(contains(stopped.err, "or raise data.max_bad, which is 0")) << stopped.err;
+  EXPECT_FALSE(contains(stopped.out + stopped.err, "skip leaves such rows out")) << stopped.err;
+}
+
 TEST_F(DataCommands, JsonIsOneObjectWhateverTheDataHolds) {
   lines_[1] = row("\u202e\"\x1b", "nowhere \"\x01.png", "<image>\nWhat?", "blue").dump();
   lines_[2] = "{\"id\": \"\xff\"}";

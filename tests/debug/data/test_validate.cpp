@@ -600,6 +600,41 @@ TEST_F(Validate, AllAtOnceAreAllNamedAndAgreeWithTraining) {
   }
 }
 
+/// With data.on_bad_sample: skip.
+TEST_F(Validate, BadRowsThatTrainingSkipsDoNotStopIt) {
+  lines_[3] = "{";
+  lines_[5] = row("row5", "nowhere.png", "no mark", "red").dump();
+  EXPECT_TRUE(validate().stops_training());
+  recipe_.data.on_bad_sample = "skip";
+  const auto stops = [&](int64_t max_bad) {
+    recipe_.data.max_bad = max_bad;
+    return validate().stops_training();
+  };
+  EXPECT_FALSE(stops(2));
+  EXPECT_TRUE(stops(1));
+  EXPECT_TRUE(validate().has_too_many_bad());
+  const DataReport report = validate();
+  EXPECT_EQ(report.files[0].bad, 2);
+  EXPECT_EQ(report.errors_of_bad, report.errors());
+  for (const auto& [fault, problems] : report.first)
+    for (const DataProblem& problem : problems)
+      EXPECT_EQ(problem.next.find("on_bad_sample"), std::string::npos) << problem.next;
+  EXPECT_NE(data_report_text(report).find("2 bad rows by data.on_bad_sample: skip"),
+            std::string::npos);
+  lines_ = {"{", "{}"};  // no row is left
+  EXPECT_TRUE(stops(9));
+  EXPECT_FALSE(validate().has_too_many_bad());
+}
+
+TEST_F(Validate, APreparedBadRowIsSkipped) {
+  lines_[3] = "{";
+  save();
+  prepare(/*skip_bad=*/true);
+  EXPECT_TRUE(validate_data(recipe_, 2).stops_training());
+  recipe_.data.on_bad_sample = "skip";
+  EXPECT_FALSE(validate_data(recipe_, 2).stops_training());
+}
+
 TEST_F(Validate, OneRowMayHaveSeveralProblems) {
   nlohmann::json other = row("row2", "nowhere.png", "no mark", "red");
   lines_[kBad] = other.dump();
