@@ -355,7 +355,7 @@ void visit_log(Visitor& v, Section& l) {
 
 template <class Visitor, class Section>
 void visit_objective(Visitor& v, Section& o) {
-  v.field("name", o.name, {},
+  v.field("name", o.name, {.choices = o.name.all_words()},
           "sft: each row is one answer; kto: with a label, desirable or not; the others learn from "
           "pairs "
           "of a chosen and a rejected answer");

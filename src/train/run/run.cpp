@@ -232,7 +232,6 @@ std::string describe_model_start(Run& run, const TrainabilityReport& proof) {
   return describe_first_loss(first);
 }
 
-/// FP32.
 void refuse_non_finite_start(const Run& run, const TrainabilityReport& proof) {
   if (std::isfinite(proof.probe_loss) || can_recover(run.state, run.recipe.precision.recovery))
     return;
