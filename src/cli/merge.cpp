@@ -2,6 +2,7 @@
 #include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "kernels/common/error.h"
 #include "models/ops/core/parallel.h"
@@ -25,8 +26,17 @@ struct MergeOptions {
   std::string model, adapter, out;
 };
 
+/// The dtype that rounds the most: of the computation, or of a merged tensor.
+io::DType coarsest(io::DType computed, const std::set<io::DType>& merged) {
+  for (const io::DType dtype : merged) {
+    if (rounding_bound(dtype).relative_max_abs > rounding_bound(computed).relative_max_abs)
+      computed = dtype;
+  }
+  return computed;
+}
+
 void write_report(const std::string& out, const ProbeDifference& difference,
-                  const RoundingBound& bound, const io::DType dtype) {
+                  const RoundingBound& bound, io::DType dtype) {
   io::Json report = io::read_json_file(out + "/merge_report.json");
   report["stored_dtype"] = io::dtype_name(dtype);
   report["positions"] = difference.positions;
@@ -59,8 +69,9 @@ void merge(const MergeOptions& options) {
   const Probed got = probe_folder(
       options.out, "", device, report.sees_as_before ? want.features : decltype(want.features)());
   const ProbeDifference difference = compare_logits(want.logits_kv, got.logits_kv);
-  const RoundingBound bound = rounding_bound(base.stored_dtype);
-  write_report(options.out, difference, bound, base.stored_dtype);
+  const io::DType rounded = coarsest(base.stored_dtype, report.dtypes);
+  const RoundingBound bound = rounding_bound(rounded);
+  write_report(options.out, difference, bound, rounded);
   print_line("merged " + std::to_string(report.tensors_merged) + " tensors (" +
              std::to_string(report.shards) + " files) into " + options.out +
              format_number(difference.max_abs, ": max abs difference of logits %.3g, ") +

@@ -63,6 +63,27 @@ TEST(MergeCommand, WritesTheFiguresAndOneLine) {
   }
 }
 
+/// The merged tensors round to their own dtype, which may be another than that of most weights.
+TEST(MergeCommand, TheBoundIsThatOfTheMergedTensors) {
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    TempDir temp;
+    const StoredTensors coarse = tiny_llava_tensors({.dtype = dtype});
+    const std::string base = write_tiny_llava(temp.file("base"), {}, [&](StoredTensors& tensors) {
+      for (const char* module : {"0.self_attn.q_proj", "1.self_attn.v_proj", "1.mlp.down_proj"}) {
+        const std::string name = "language_model.model.layers." + std::string(module) + ".weight";
+        tensors[name] = coarse.at(name);
+      }
+    });
+    EXPECT_EQ(ModelDir::open(base).stored_dtype, DType::kF32);
+    adapter_in("d2").write(temp.file("adapter"));
+    run(cli::add_merge,
+        {"merge", "--adapter", temp.file("adapter"), "--model", base, "--out", temp.file("out")});
+    const Json report = read_json_file(temp.file("out") + "/merge_report.json");
+    EXPECT_EQ(report["stored_dtype"], dtype_name(dtype));
+    EXPECT_EQ(report["bound"]["mean_kl"], cli::rounding_bound(dtype).mean_kl);
+  }
+}
+
 /// Fully saved linear layers of the decoder, and LoRA on others: the merge is right, and
 /// a merge that omits any of them is detected.
 TEST(MergeCommand, AWholeDecoderLayerIsMergedAndLeavingItOutIsFound) {

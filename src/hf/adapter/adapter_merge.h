@@ -1,14 +1,17 @@
 // Merges an adapter into its base, from files to files.
 #pragma once
 #include <functional>
+#include <set>
 #include <string>
 
 #include "src/hf/adapter/adapter.h"
+#include "src/io/safetensors.h"
 
 namespace lft::hf {
 
 struct MergeReport {
   int64_t tensors_merged = 0, shards = 0;
+  std::set<io::DType> dtypes;  // of the merged tensors
   bool sees_as_before = true;  // all merged tensors are in the decoder
   bool unties = false;         // the LM head is a separate tensor, unlike in the base
 };

@@ -134,6 +134,7 @@ void Merger::write(size_t file, const std::string& out, const std::function<void
     if (const std::optional<Change> change = change_of(file, target.name)) {
       write_changed(*change, source, info, target.dtype, writer);
       ++report.tensors_merged;
+      report.dtypes.insert(target.dtype);
       report.sees_as_before &= change->name.starts_with("language_model.");
     } else {
       copy_tensor(source, info, writer);
