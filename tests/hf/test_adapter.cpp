@@ -224,6 +224,25 @@ TEST_F(Adapter, RealConfigsPass) {
   EXPECT_EQ(dir.notes.base_path, "");
 }
 
+/// PEFT writes the settings of an initialisation next to tensors that do not depend on them, also
+/// after it has converted them for the original base.
+TEST_F(Adapter, SettingsOfInitialisationsPass) {
+  const std::vector<std::pair<nlohmann::json, const char*>> initialised = {
+      {"eva", "eva_config"},  {"mica", "eva_config"},   {"orthogonal", "eva_config"},
+      {true, "corda_config"}, {true, "lora_ga_config"}, {true, "loftq_config"}};
+  for (const auto& [value, key] : initialised) {
+    TinyAdapter adapter = adapter_in("d2");
+    adapter.config["init_lora_weights"] = value;
+    adapter.config[key] = {{"rho", 2.0}, {"cache_file", nullptr}};
+    load(adapter.write(temp_.file("initialised-" + std::to_string(++number_))));
+  }
+  for (const char* changes : {"corda", "lora_ga", "loftq", "olora", "pissa_niter_4"}) {
+    TinyAdapter adapter = adapter_in("d2");
+    adapter.config["init_lora_weights"] = changes;
+    refuses(adapter, "the adapter was trained on a changed base");
+  }
+}
+
 TEST_F(Adapter, WhatLftLacksIsRefusedByName) {
   const std::vector<std::pair<std::string, nlohmann::json>> lacking = {
       {"rank_pattern", {{"q_proj", 0}}},

@@ -94,6 +94,8 @@ READ = {
             ensure_weight_tying=True,
         ),
     ),
+    "initialised_by_eva": ("plain", dict(target_modules=LLM, init_lora_weights="eva")),
+    "initialised_by_mica": ("plain", dict(target_modules=LLM, init_lora_weights="mica")),
     "modules_by_the_end_of_their_name": (
         "plain",
         dict(target_modules=["q_proj", "fc1"], modules_to_save=["norm", "gate_proj"]),

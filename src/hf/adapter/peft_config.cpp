@@ -43,9 +43,16 @@ const std::set<std::string> kRead = {
     "inference_mode",
     "ensure_weight_tying",
     "init_lora_weights",
+    "loftq_config",  // these four change the initialisation only
+    "eva_config",
+    "corda_config",
+    "lora_ga_config",
     "auto_mapping",
     "peft_version",
 };
+
+/// Values of init_lora_weights that leave the base as it is.
+constexpr const char* kPlainInitialisations[] = {"gaussian", "eva", "orthogonal", "mica"};
 
 bool is_variant_flag(const std::string& key) {
   const std::vector<lora::Variant>& all = lora::variants();
@@ -72,15 +79,16 @@ void check_unsupported(const io::Json& json, const std::string& where) {
   }
 }
 
-/// Initialisations that change the base: the stored A and B belong to the residual, not to the
-/// original checkpoint.
+/// Refuses initialisations that change the base: the stored A and B belong to the residual, not to
+/// the original checkpoint.
 void check_initialisation(const io::Json& json, const std::string& where) {
   if (!json.contains("init_lora_weights")) return;
   const io::Json& value = json["init_lora_weights"];
-  if (value.is_boolean() || value == "gaussian" || value == "eva" || value == "orthogonal") return;
+  const auto is_value = [&](const char* name) { return value == name; };
+  if (value.is_boolean() || std::ranges::any_of(kPlainInitialisations, is_value)) return;
   refuse(ErrorKind::kInput, "the adapter was trained on a changed base",
          where + ": init_lora_weights", shown(value),
-         "true, false, gaussian, eva or orthogonal (PEFT converts the others when saving: "
+         "true, false, gaussian, eva, orthogonal or mica (PEFT converts the others when saving: "
          "path_initial_model_for_weight_conversion)");
 }
 
