@@ -292,6 +292,20 @@ TEST_F(Adapter, PatternsGiveModulesTheirRankAndAlpha) {
   refuses(adapter, "2 of another rank than adapter_config.json says");
 }
 
+/// PEFT uses the first key of the file, which it has sorted only if PEFT has written it.
+TEST_F(Adapter, TheFirstPatternOfTheFileIsUsed) {
+  TinyAdapter adapter = adapter_in("d2");
+  const std::string path = adapter.write(temp_.file("order"));
+  const auto alpha_of_q = [&](const nlohmann::ordered_json& patterns) {
+    nlohmann::ordered_json config = adapter.config;
+    config["alpha_pattern"] = patterns;
+    write_file_atomic(path + "/adapter_config.json", config.dump());
+    return AdapterDir::open(path).lora.of("language_model.model.layers.0.self_attn.q_proj").alpha;
+  };
+  EXPECT_EQ(alpha_of_q({{"q_proj", 2}, {R"(layers\.0\..*)", 50}}), 2);
+  EXPECT_EQ(alpha_of_q({{R"(layers\.0\..*)", 50}, {"q_proj", 2}}), 50);
+}
+
 TEST_F(Adapter, ConfigValuesOutOfRange) {
   const std::vector<std::pair<std::string, nlohmann::json>> wrong = {
       {"r", 0},

@@ -2,11 +2,12 @@
 or names the option that it does not support."""
 
 import copy
+import json
 import re
 
 import pytest
 import torch
-from peft import LoHaConfig, LoraConfig, get_peft_model, set_peft_model_state_dict
+from peft import LoHaConfig, LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dict
 from safetensors.torch import load_file, save_file
 from transformers import LlavaForConditionalGeneration
 
@@ -271,6 +272,26 @@ def test_layers_without_tensors_are_those_that_peft_misses(name, model_dir, tmp_
         return {re.sub(r".*(layers\.\d|lm_head)", r"\1", name) for name in names}
 
     assert ends(named) == ends(gone) and len(named) == len(gone)
+
+
+def test_the_first_pattern_of_the_file_is_used(model_dir, peer, images, tmp_path):
+    adapter = tmp_path / "adapter"
+    make(
+        model_dir("plain"),
+        adapter,
+        LoraConfig(r=4, lora_alpha=6, target_modules=LLM, task_type="CAUSAL_LM"),
+    )
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    config["alpha_pattern"] = {"q_proj": 2, r"layers\.1\..*": 50}
+    (adapter / "adapter_config.json").write_text(json.dumps(config))
+    base = LlavaForConditionalGeneration.from_pretrained(model_dir("plain"), dtype=torch.float32)
+    adapted = copy.copy(peer("plain"))
+    adapted.model = PeftModel.from_pretrained(base, adapter).eval()
+    rows = write_rows(tmp_path / "rows.jsonl", ITEMS)
+    scored = score(tmp_path / "out.jsonl", model_dir("plain"), rows, images, "--adapter", adapter)
+    for item, line in zip(ITEMS, scored):
+        want = adapted.logprobs(*adapted.encode(item, images))
+        assert line["logprobs"] == pytest.approx(want, abs=TOLERANCE), item["id"]
 
 
 @pytest.mark.parametrize("name", REFUSED)

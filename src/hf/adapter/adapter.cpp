@@ -209,10 +209,10 @@ class KeyReader {
     if (config_.rank_pattern.empty() && config_.alpha_pattern.empty()) return;
     const std::vector<std::string> names = {module, family_.names.peft_name(canonical),
                                             family_.names.whole_name(canonical)};
-    const std::string rank = ranks_.key_of(names), alpha = alphas_.key_of(names);
+    const std::optional<size_t> rank = ranks_.first_of(names), alpha = alphas_.first_of(names);
     const lora::LoraOptions::Own own{
-        .rank = rank.empty() ? dir_.lora.rank : config_.rank_pattern.at(rank),
-        .alpha = alpha.empty() ? dir_.lora.alpha : config_.alpha_pattern.at(alpha)};
+        .rank = rank ? config_.rank_pattern[*rank].second : dir_.lora.rank,
+        .alpha = alpha ? config_.alpha_pattern[*alpha].second : dir_.lora.alpha};
     if (own != lora::LoraOptions::Own{dir_.lora.rank, dir_.lora.alpha})
       dir_.lora.own[canonical] = own;
   }
@@ -367,7 +367,7 @@ AdapterDir AdapterDir::open(const std::string& path) {
                     weights = path + "/" + kAdapterWeights;
   refuse_lfs_pointer(config_file);
   refuse_lfs_pointer(weights);
-  const PeftConfig config = parse_peft_config(io::read_json_file(config_file), config_file);
+  const PeftConfig config = read_peft_config(config_file);
   AdapterDir dir;
   dir.path = io::absolute_path(path);
   dir.lora = config.lora;

@@ -50,8 +50,8 @@ void name_own(const family::Family& family, const lora::LoraOptions& lora, Diale
               PeftConfig& config) {
   for (const auto& [module, own] : lora.own) {
     const std::string key = pattern_key(family, module, dialect);
-    if (own.rank != lora.rank) config.rank_pattern[key] = own.rank;
-    if (own.alpha != lora.alpha) config.alpha_pattern[key] = own.alpha;
+    if (own.rank != lora.rank) config.rank_pattern.emplace_back(key, own.rank);
+    if (own.alpha != lora.alpha) config.alpha_pattern.emplace_back(key, own.alpha);
   }
 }
 

@@ -45,7 +45,7 @@ Spelling spelling_of(const AdapterDir& dir, const family::Family& family) {
 /// Layers by canonical name.
 std::vector<std::string> missing_layers(const AdapterDir& dir, const std::string& config_file,
                                         const family::ModelConfig& config) {
-  const PeftTargetRule rule = parse_peft_config(io::read_json_file(config_file), config_file).rule;
+  const PeftTargetRule rule = read_peft_config(config_file).rule;
   const family::Family& family = *config.family;
   const Spelling spelling = spelling_of(dir, family);
   if ((rule.targets.empty() && rule.parameters.empty()) || spelling == nullptr) return {};

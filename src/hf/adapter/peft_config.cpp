@@ -10,14 +10,21 @@
 #include "models/lora/registry.h"
 #include "src/base/errors.h"
 #include "src/hf/weights.h"
+#include "src/io/files.h"
 #include "src/io/json.h"
 
 namespace lft::hf {
 namespace {
 
-std::string shown(const io::Json& value) { return io::json_text(value).substr(0, 200); }
+using OrderedJson = nlohmann::ordered_json;  // with the keys in the order of the file
 
-bool is_empty(const io::Json& value) {
+template <class Value>
+std::string shown(const Value& value) {
+  return io::json_text(value).substr(0, 200);
+}
+
+template <class Value>
+bool is_empty(const Value& value) {
   return value.is_null() || value == false ||
          ((value.is_object() || value.is_array()) && value.empty());
 }
@@ -155,9 +162,9 @@ std::vector<int64_t> layer_numbers(const io::Json& json, const std::string& wher
 
 /// The values of a pattern, each from `low` to `high`; empty if the key is absent.
 template <class T>
-std::map<std::string, T> by_pattern(const io::Json& json, const std::string& key, T low, T high,
-                                    const std::string& where) {
-  std::map<std::string, T> values;
+ByPattern<T> by_pattern(const OrderedJson& json, const std::string& key, T low, T high,
+                        const std::string& where) {
+  ByPattern<T> values;
   if (!json.contains(key) || is_empty(json[key])) return values;
   if (!json[key].is_object())
     refuse(ErrorKind::kInput, "a field has a wrong type", where + ": " + key, shown(json[key]),
@@ -170,7 +177,7 @@ std::map<std::string, T> by_pattern(const io::Json& json, const std::string& key
       refuse(ErrorKind::kInput, "a field is out of range",
              where + ": " + key + ": " + quote_text(pattern), shown(value),
              "a number from " + shown(io::Json(low)) + " to " + shown(io::Json(high)));
-    values[pattern] = value.template get<T>();
+    values.emplace_back(pattern, value.template get<T>());
   }
   return values;
 }
@@ -196,34 +203,36 @@ io::Json plain_number(double value) {
 
 }  // namespace
 
-PeftConfig parse_peft_config(const io::Json& json, const std::string& where) {
+PeftConfig read_peft_config(const std::string& file) {
+  const io::Json json = io::read_json_file(file);
   if (!json.is_object())
-    refuse(ErrorKind::kInput, "not an adapter configuration", where, shown(json), "a JSON object");
+    refuse(ErrorKind::kInput, "not an adapter configuration", file, shown(json), "a JSON object");
   if (json.value("peft_type", io::Json()) != "LORA") {
-    refuse(ErrorKind::kInput, "the adapter is of another kind", where + ": peft_type",
+    refuse(ErrorKind::kInput, "the adapter is of another kind", file + ": peft_type",
            shown(json.value("peft_type", io::Json())), "\"LORA\"");
   }
-  check_unsupported(json, where);
-  check_initialisation(json, where);
+  check_unsupported(json, file);
+  check_initialisation(json, file);
   PeftConfig config;
-  config.lora.rank = io::json_int(json, "r", 1, 65536, where);
-  config.lora.alpha = number(json, "lora_alpha", 1e-12, 1e9, where);
+  config.lora.rank = io::json_int(json, "r", 1, 65536, file);
+  config.lora.alpha = number(json, "lora_alpha", 1e-12, 1e9, file);
   config.lora.dropout =
-      json.contains("lora_dropout") ? number(json, "lora_dropout", 0, 1, where) : 0;
-  config.lora.variant = variant_of(json, where);
-  config.inference_mode = flag(json, "inference_mode", false, where);
-  config.ensures_tie = flag(json, "ensure_weight_tying", false, where);
-  config.rank_pattern = by_pattern<int64_t>(json, "rank_pattern", 1, 65536, where);
-  config.alpha_pattern = by_pattern<double>(json, "alpha_pattern", 1e-12, 1e9, where);
-  config.modules_to_save = module_list(json, "modules_to_save", where);
-  config.rule = {.targets = names_or_expression(json, "target_modules", where),
-                 .excluded = names_or_expression(json, "exclude_modules", where),
-                 .layers = layer_numbers(json, where),
-                 .layer_lists = names_or_one(json, "layers_pattern", where),
-                 .parameters = module_list(json, "target_parameters", where)};
+      json.contains("lora_dropout") ? number(json, "lora_dropout", 0, 1, file) : 0;
+  config.lora.variant = variant_of(json, file);
+  config.inference_mode = flag(json, "inference_mode", false, file);
+  config.ensures_tie = flag(json, "ensure_weight_tying", false, file);
+  const OrderedJson ordered = OrderedJson::parse(io::read_file(file));
+  config.rank_pattern = by_pattern<int64_t>(ordered, "rank_pattern", 1, 65536, file);
+  config.alpha_pattern = by_pattern<double>(ordered, "alpha_pattern", 1e-12, 1e9, file);
+  config.modules_to_save = module_list(json, "modules_to_save", file);
+  config.rule = {.targets = names_or_expression(json, "target_modules", file),
+                 .excluded = names_or_expression(json, "exclude_modules", file),
+                 .layers = layer_numbers(json, file),
+                 .layer_lists = names_or_one(json, "layers_pattern", file),
+                 .parameters = module_list(json, "target_parameters", file)};
   if (const auto base = json.find("base_model_name_or_path");
       base != json.end() && !base->is_null()) {
-    config.base_model_name_or_path = io::json_string(json, "base_model_name_or_path", where);
+    config.base_model_name_or_path = io::json_string(json, "base_model_name_or_path", file);
   }
   return config;
 }
@@ -242,12 +251,13 @@ std::string peft_config_text(const PeftConfig& config) {
        config.modules_to_save.empty() ? io::Json() : io::Json(config.modules_to_save)},
       {"peft_type", "LORA"},
       {"r", config.lora.rank},
-      {"rank_pattern", config.rank_pattern},
+      {"rank_pattern", io::Json::object()},
       {"revision", nullptr},
       {"target_modules", config.rule.targets.names},
       {"task_type", "CAUSAL_LM"},
   };
   if (!config.rule.parameters.empty()) json["target_parameters"] = config.rule.parameters;
+  for (const auto& [pattern, value] : config.rank_pattern) json["rank_pattern"][pattern] = value;
   for (const auto& [pattern, value] : config.alpha_pattern)
     json["alpha_pattern"][pattern] = plain_number(value);
   for (const lora::Variant& variant : lora::variants()) {

@@ -18,12 +18,12 @@ bool PeftPatterns::Key::takes(const std::string& name) const {
   return name == text || name.ends_with("." + text);
 }
 
-std::string PeftPatterns::key_of(const std::vector<std::string>& spellings) const {
+std::optional<size_t> PeftPatterns::first_of(const std::vector<std::string>& spellings) const {
   for (const std::string& name : spellings) {
     const auto found = std::ranges::find_if(keys_, [&](const Key& key) { return key.takes(name); });
-    if (found != keys_.end()) return found->text;
+    if (found != keys_.end()) return static_cast<size_t>(found - keys_.begin());
   }
-  return "";
+  return std::nullopt;
 }
 
 }  // namespace lft::hf

@@ -14,8 +14,8 @@ class PeftPatterns {
   /// `keys` in the order in which they are tried. Throws kInput, naming `where`, for an invalid
   /// expression.
   PeftPatterns(const std::vector<std::string>& keys, const std::string& where);
-  /// The first key that matches the first spelling, or else the next spelling. "" if none matches.
-  std::string key_of(const std::vector<std::string>& spellings) const;
+  /// The index of the first key that matches the first spelling, or else the next spelling.
+  std::optional<size_t> first_of(const std::vector<std::string>& spellings) const;
 
  private:
   struct Key {
