@@ -370,32 +370,50 @@ TEST_F(Adapter, AConfigWithoutAlphaOrOfAnotherRankIsRefused) {
   refuses(adapter, "of another rank than adapter_config.json says");
 }
 
-TEST_F(Adapter, TargetModulesThatContradictTheTensorsAreTold) {
-  const auto told = [&](const nlohmann::json& targets) {
+TEST_F(Adapter, TensorsThatTargetModulesDoesNotNameAreTold) {
+  const auto told = [&](const nlohmann::json& config) {
     TinyAdapter adapter = adapter_in("d2");
-    adapter.config["target_modules"] = targets;
+    adapter.config.update(config);
     const std::string dir = adapter.write(temp_.file("targets-" + std::to_string(++number_)));
     ::testing::internal::CaptureStderr();
     AdapterDir::open(dir);
     return ::testing::internal::GetCapturedStderr();
   };
-  TinyAdapter adapter = adapter_in("d2");
-  const AdapterDir dir = AdapterDir::open(adapter.write(temp_.file("names")));
-  nlohmann::json all = nlohmann::json::array();
-  for (const std::string& module : dir.lora_modules)
-    all.push_back(module.substr(module.rfind('.') + 1));
-  EXPECT_EQ(told(all), "");
-  EXPECT_EQ(told("a.*pattern"), "");
-  EXPECT_EQ(told(nullptr), "");
+  const nlohmann::json all = {"q_proj", "v_proj", "down_proj", "linear_1", "fc1"};
+  EXPECT_EQ(told({{"target_modules", all}}), "");
+  EXPECT_EQ(told({{"target_modules", "a.*pattern"}}), "");
+  EXPECT_EQ(told({{"target_modules", nullptr}}), "");
+  // PEFT ignores names that the model does not have, and layers that another key leaves out.
   nlohmann::json more = all;
-  more.push_back("k_projection");
-  EXPECT_NE(told(more).find("contradicts the tensors: no tensors of k_projection. "),
-            std::string::npos)
-      << told(more);
-  const std::string other = told({"k_projection"});
-  EXPECT_NE(other.find("no tensors of k_projection; tensors that it does not name, of "),
+  more.insert(more.end(), {"k_projection", "linear_2", "qkv"});
+  EXPECT_EQ(told({{"target_modules", more}}), "");
+  EXPECT_EQ(told({{"target_modules", more}, {"exclude_modules", ".*linear_2"}}), "");
+  const std::string other = told({{"target_modules", {"k_projection"}}});
+  EXPECT_NE(other.find("contradicts the tensors: tensors that it does not name, of model."),
             std::string::npos)
       << other;
+  for (const nlohmann::json& restriction : std::vector<nlohmann::json>{
+           {{"exclude_modules", {"self_attn.q_proj"}}},
+           {{"layers_to_transform", {1}}, {"layers_pattern", "language_model.(layers|blocks)"}},
+           {{"modules_to_save", {"layers.0"}}}}) {
+    nlohmann::json config = {{"target_modules", all}};
+    config.update(restriction);
+    EXPECT_NE(told(config).find("layers.0.self_attn.q_proj"), std::string::npos) << config;
+  }
+}
+
+/// Modules of modules_to_save get no LoRA, also if target_modules names them.
+TEST_F(Adapter, LayersInModulesThatAreSavedWholeAreNotMissing) {
+  TinyAdapter adapter = adapter_in("d2");
+  adapter.lora.erase("model.multi_modal_projector.linear_1");
+  adapter.full = projector_tensors();
+  adapter.config["target_modules"] = {"q_proj", "v_proj",   "down_proj",
+                                      "fc1",    "linear_1", "linear_2"};
+  adapter.config["modules_to_save"] = {"multi_modal_projector"};
+  ::testing::internal::CaptureStderr();
+  const AdapterDir dir = AdapterDir::open(adapter.write(temp_.file("saved-whole")));
+  warn_of_missing_layers(dir, ModelDir::open(base_).config);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr().find("linear_"), std::string::npos);
 }
 
 TEST_F(Adapter, AdapterNameInKeysIsTolerated) {

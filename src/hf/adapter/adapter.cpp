@@ -192,7 +192,7 @@ class KeyReader {
     if (key.tensor.empty()) return;
     const std::string spelled =
         family_.names.is_experts(canonical) ? family_.names.peft_name(canonical) : key.module;
-    if (adapted_.insert(spelled).second) take_own(spelled, canonical);
+    if (adapted_.emplace(spelled, canonical).second) take_own(spelled, canonical);
     check_rank(key, canonical, name, info);
   }
 
@@ -207,8 +207,7 @@ class KeyReader {
   /// file.
   void take_own(const std::string& module, const std::string& canonical) {
     if (config_.rank_pattern.empty() && config_.alpha_pattern.empty()) return;
-    const std::vector<std::string> names = {module, family_.names.peft_name(canonical),
-                                            family_.names.whole_name(canonical)};
+    const std::vector<std::string> names = spellings(module, canonical);
     const std::optional<size_t> rank = ranks_.first_of(names), alpha = alphas_.first_of(names);
     const lora::LoraOptions::Own own{
         .rank = rank ? config_.rank_pattern[*rank].second : dir_.lora.rank,
@@ -256,45 +255,37 @@ class KeyReader {
     }
   }
 
-  /// Maps the name of a target or a module, in any spelling, to the module; "" for a part of
-  /// one.
-  struct Spelled {
-    std::string name, canonical;
-    bool names(const Spelled& module) const {
-      return module.name == name || module.name.ends_with("." + name) ||
-             (!canonical.empty() && canonical == module.canonical);
-    }
-  };
-
-  /// The tensors determine the computation; a list of names that differs is reported.
+  /// The tensors determine the computation; if target_modules is a list, tensors of layers that it
+  /// does not name are reported. missing_layers.cpp reports named layers without tensors.
   void compare_targets() const {
     constexpr size_t kNamed = 5;
-    const auto spelled = [&](const auto& names) {
-      std::vector<Spelled> all;
-      for (const std::string& name : names) all.push_back({name, canonical_name(family_, name)});
-      return all;
-    };
-    std::vector<std::string> named = config_.rule.targets.names;
-    if (!named.empty() || config_.rule.targets.empty())
-      named.insert(named.end(), config_.rule.parameters.begin(), config_.rule.parameters.end());
-    const std::vector<Spelled> targets = spelled(named), adapted = spelled(adapted_);
-    std::vector<std::string> missing, extra;
-    for (const Spelled& target : targets) {
-      if (std::ranges::none_of(adapted, [&](const auto& each) { return target.names(each); }))
-        missing.push_back(target.name);
+    const PeftTargetRule& rule = config_.rule;
+    if (!rule.targets.expression.empty() || (rule.targets.empty() && rule.parameters.empty()))
+      return;
+    const std::optional<PeftTargets> targets = PeftTargets::of(rule, where_);
+    if (!targets) return;
+    std::vector<std::string> extra;
+    for (const auto& [module, canonical] : adapted_) {
+      if (dir_.ensures_tie && canonical == kHead) continue;  // PEFT lists the embedding only
+      const bool experts = family_.names.is_experts(canonical);
+      std::vector<std::string> names = spellings(module, canonical);
+      names.insert(names.end(), {canonical, family_.names.stored_name(canonical)});
+      const bool named = std::ranges::any_of(names, [&](const std::string& name) {
+        return experts ? names_parameter(rule.parameters, name) : targets->takes(name);
+      });
+      if (!named) extra.push_back(module);
     }
-    for (const Spelled& module : adapted) {
-      if (dir_.ensures_tie && module.canonical == kHead) continue;  // PEFT lists the embedding only
-      if (std::ranges::none_of(targets, [&](const auto& each) { return each.names(module); }))
-        extra.push_back(module.name);
-    }
-    if (named.empty() || (missing.empty() && extra.empty())) return;
-    warning(
-        "target_modules of " + dir_.path + "/adapter_config.json contradicts the tensors: " +
-        (missing.empty() ? "" : "no tensors of " + join_names(missing, kNamed)) +
-        (missing.empty() || extra.empty() ? "" : "; ") +
-        (extra.empty() ? "" : "tensors that it does not name, of " + join_names(extra, kNamed)) +
-        ". The tensors are used as they are; see that both files come from the same save");
+    if (extra.empty()) return;
+    warning("target_modules of " + dir_.path +
+            "/adapter_config.json contradicts the tensors: tensors that it does not name, of " +
+            join_names(extra, kNamed) +
+            ". The tensors are used as they are; see that both files come from the same save");
+  }
+
+  /// The names of an adapted module: in the file, and in versions of transformers.
+  std::vector<std::string> spellings(const std::string& module,
+                                     const std::string& canonical) const {
+    return {module, family_.names.peft_name(canonical), family_.names.whole_name(canonical)};
   }
 
   AdapterDir& dir_;
@@ -303,7 +294,7 @@ class KeyReader {
   const family::Family& family_;
   const std::string where_;
   const PeftPatterns ranks_, alphas_;
-  std::set<std::string> adapted_;  // names in PEFT's spelling
+  std::map<std::string, std::string> adapted_;  // canonical names of modules by the file's
   const lora::Variant& variant_ = lora::find_variant(dir_.lora.variant);
   std::map<std::string, std::set<std::string>> modules_;  // by name of the adapter's tensor
   Faults unknown_{"unknown", {}}, twice_{"stored twice, in two spellings", {}},

@@ -6,7 +6,6 @@
 #include "models/family/model.h"
 #include "models/family/scopes.h"
 #include "models/lora/inject_select.h"
-#include "src/base/errors.h"
 #include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/hf/adapter/adapter_files.h"
@@ -49,7 +48,8 @@ std::vector<std::string> missing_layers(const AdapterDir& dir, const std::string
   const family::Family& family = *config.family;
   const Spelling spelling = spelling_of(dir, family);
   if ((rule.targets.empty() && rule.parameters.empty()) || spelling == nullptr) return {};
-  const PeftTargets targets(rule, config_file);
+  const std::optional<PeftTargets> targets = PeftTargets::of(rule, config_file);
+  if (!targets) return {};
   family::Model shapes =
       family.build(config, at::kFloat, at::Device(at::kMeta), ops::BaseStorage::kDense);
   const std::vector<std::string> unused = family.vision(config).unused_modules;
@@ -64,7 +64,7 @@ std::vector<std::string> missing_layers(const AdapterDir& dir, const std::string
                         dir.stored_names.contains(site.name + ".weight");
     const std::string name = stored || is_unused(site.name) ? "" : spelling(site.name);
     const bool takes =
-        site.layer->experts > 0 ? names_parameter(rule.parameters, name) : targets.takes(name);
+        site.layer->experts > 0 ? names_parameter(rule.parameters, name) : targets->takes(name);
     if (!name.empty() && takes) missing.push_back(site.name);
   }
   return missing;
@@ -76,13 +76,7 @@ void warn_of_missing_layers(const AdapterDir& dir, const family::ModelConfig& co
   constexpr size_t kNamed = 5;
   if (dir.parts) return;
   const std::string config_file = dir.path + "/adapter_config.json";
-  std::vector<std::string> missing;
-  try {
-    missing = missing_layers(dir, config_file, config);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kInput) throw;
-    return;  // an expression that only Python supports
-  }
+  const std::vector<std::string> missing = missing_layers(dir, config_file, config);
   if (missing.empty()) return;
   warning("the adapter is incomplete: target_modules of " + config_file + " names " +
           std::to_string(missing.size()) + (missing.size() == 1 ? " layer" : " layers") +

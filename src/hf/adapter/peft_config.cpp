@@ -229,6 +229,7 @@ PeftConfig read_peft_config(const std::string& file) {
                  .excluded = names_or_expression(json, "exclude_modules", file),
                  .layers = layer_numbers(json, file),
                  .layer_lists = names_or_one(json, "layers_pattern", file),
+                 .saved = config.modules_to_save,
                  .parameters = module_list(json, "target_parameters", file)};
   if (const auto base = json.find("base_model_name_or_path");
       base != json.end() && !base->is_null()) {

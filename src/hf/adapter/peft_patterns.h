@@ -1,4 +1,5 @@
-// The keys of rank_pattern and alpha_pattern of PEFT, matched against module names.
+// The keys of rank_pattern and alpha_pattern of PEFT, and its layers_pattern, matched against
+// module names.
 #pragma once
 #include <optional>
 #include <string>

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "kernels/common/error.h"
+
 namespace lft::hf {
 namespace {
 
@@ -22,15 +24,32 @@ bool names_it(const PeftNames& names, const std::optional<text::Regex>& expressi
   });
 }
 
+/// Whether `module` is, or is inside, a module whose name ends with `saved`.
+bool is_inside(const std::string& module, const std::string& saved) {
+  return ("." + module + ".").find("." + saved + ".") != std::string::npos;
+}
+
 }  // namespace
+
+std::optional<PeftTargets> PeftTargets::of(const PeftTargetRule& rule, const std::string& where) {
+  try {
+    return PeftTargets(rule, where);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    return std::nullopt;
+  }
+}
 
 PeftTargets::PeftTargets(const PeftTargetRule& rule, const std::string& where)
     : rule_(rule),
       targets_(full_match(rule.targets, where + ": target_modules")),
-      excluded_(full_match(rule.excluded, where + ": exclude_modules")) {}
+      excluded_(full_match(rule.excluded, where + ": exclude_modules")),
+      layer_lists_(rule.layer_lists, where + ": layers_pattern") {}
 
 bool PeftTargets::takes(const std::string& module) const {
   if (names_it(rule_.excluded, excluded_, module)) return false;
+  const auto contains = [&](const std::string& saved) { return is_inside(module, saved); };
+  if (std::ranges::any_of(rule_.saved, contains)) return false;
   if (!names_it(rule_.targets, targets_, module)) return false;
   const bool named = std::ranges::find(rule_.targets.names, module) != rule_.targets.names.end();
   return rule_.layers.empty() || !rule_.targets.expression.empty() || named ||
@@ -40,10 +59,8 @@ bool PeftTargets::takes(const std::string& module) const {
 /// The layer is the first number in the name, after one of the names in layer_lists.
 bool PeftTargets::in_chosen_layer(const std::string& module) const {
   const auto counts = [&](const std::string& before) {
-    if (rule_.layer_lists.empty()) return before.find('.') != std::string::npos;
-    return std::ranges::any_of(rule_.layer_lists, [&](const std::string& list) {
-      return before == list || before.ends_with("." + list);
-    });
+    return rule_.layer_lists.empty() ? before.find('.') != std::string::npos
+                                     : layer_lists_.first_of({before}).has_value();
   };
   for (size_t dot = module.find('.'); dot != std::string::npos; dot = module.find('.', dot + 1)) {
     const size_t end = module.find('.', dot + 1);
