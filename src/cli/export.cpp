@@ -20,9 +20,9 @@ struct ExportOptions {
 
 hf::Dialect dialect_of(const std::string& name, hf::Target target) {
   if (name.empty()) return hf::Dialect::kEvery;
-  if (target == hf::Target::kGguf)
-    refuse(ErrorKind::kUsage, "GGUF files have one spelling of names", "--dialect", name,
-           "no --dialect");
+  if (target != hf::Target::kPeft)
+    refuse(ErrorKind::kUsage, "only an export for PEFT has a choice of names", "--dialect", name,
+           "no --dialect, or --target peft");
   if (name == "d1") return hf::Dialect::kD1;
   if (name == "d2") return hf::Dialect::kD2;
   if (name == "d3") return hf::Dialect::kD3;
@@ -93,8 +93,8 @@ void add_export(Command& app) {
       .meaning(io::model_folder);
   command.option("--out", options->out, "new directory for the result");
   command.option("--dialect", options->dialect,
-                 "module names of a version of transformers: d1 (up to 4.51), d2 (from 4.52), d3 "
-                 "(from 5.6); default: names that PEFT reads from 4.52 on");
+                 "for peft: module names of a version of transformers: d1 (up to 4.51), d2 (from "
+                 "4.52), d3 (from 5.6); default: names that PEFT reads from 4.52 on");
   command.option("--dtype", options->dtype,
                  "dtype of the matrices in GGUF files: fp32, fp16 or bf16; default: the base's, "
                  "but fp16 for bf16, with which llama.cpp is less exact");

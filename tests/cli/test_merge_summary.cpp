@@ -132,6 +132,19 @@ TEST(MergeCommand, BaseMustBeFound) {
       run(cli::add_merge, {"merge", "--adapter", temp.file("adapter"), "--out", temp.file("o")}));
 }
 
+TEST(ExportCommand, OnlyPeftHasDialects) {
+  TempDir temp;
+  const std::string base = write_tiny_llava(temp.file("base"));
+  adapter_in("d2").write(temp.file("adapter"));
+  for (const char* target : {"vllm", "sglang", "gguf"}) {
+    EXPECT_LFT_ERROR(
+        ErrorKind::kUsage, "only an export for PEFT has a choice of names",
+        run(cli::add_export, {"export", temp.file("adapter"), "--model", base, "--target", target,
+                              "--dialect", "d3", "--out", temp.file(target)}));
+    EXPECT_FALSE(path_exists(temp.file(target)));
+  }
+}
+
 TEST(SummaryCommand, RowsAndTotals) {
   TempDir temp;
   const std::string base = write_tiny_llava(temp.file("base"), {.dtype = DType::kBF16});

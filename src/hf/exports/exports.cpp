@@ -196,7 +196,7 @@ class Exporter {
     if (!served.tensors.empty()) {
       AdapterContents adapter = contents(served, notes(base, own ? fresh + "/base" : base_.path));
       adapter.folder = out + "/adapter";
-      write_adapter(fresh + "/adapter", adapter, base_.config, request_.dialect);
+      write_adapter(fresh + "/adapter", adapter, base_.config, Dialect::kEvery);
       const AdapterDir back = AdapterDir::open(fresh + "/adapter");
       const double off = compare_updates(
           original(served), {back.lora, read_adapter(back, base_.config).lora}, out + "/adapter");

@@ -15,7 +15,7 @@ struct ExportRequest {
   Target target = Target::kPeft;
   AdapterDir adapter;
   std::string model, out;
-  Dialect dialect = Dialect::kEvery;              // dialect of the adapter's keys; not for GGUF
+  Dialect dialect = Dialect::kEvery;              // dialect of the adapter's keys; for kPeft
   std::optional<io::DType> dtype = std::nullopt;  // dtype of GGUF's matrices: GgufJob
 };
 
