@@ -23,15 +23,32 @@ constexpr uint64_t kMaxHeader = 100'000'000, kMaxName = 1024, kMaxRank = 8;
 struct DTypeRow {
   DType dtype;
   const char* name;
-  int64_t size;
+  int64_t bits;
 };
 /// In the order of the Python library, which writes the last type first.
 constexpr DTypeRow kDTypes[] = {
-    {DType::kBool, "BOOL", 1},      {DType::kU8, "U8", 1},          {DType::kI8, "I8", 1},
-    {DType::kF8E5M2, "F8_E5M2", 1}, {DType::kF8E4M3, "F8_E4M3", 1}, {DType::kI16, "I16", 2},
-    {DType::kU16, "U16", 2},        {DType::kF16, "F16", 2},        {DType::kBF16, "BF16", 2},
-    {DType::kI32, "I32", 4},        {DType::kU32, "U32", 4},        {DType::kF32, "F32", 4},
-    {DType::kF64, "F64", 8},        {DType::kI64, "I64", 8},        {DType::kU64, "U64", 8},
+    {DType::kBool, "BOOL", 8},
+    {DType::kF4, "F4", 4},
+    {DType::kF6E2M3, "F6_E2M3", 6},
+    {DType::kF6E3M2, "F6_E3M2", 6},
+    {DType::kU8, "U8", 8},
+    {DType::kI8, "I8", 8},
+    {DType::kF8E5M2, "F8_E5M2", 8},
+    {DType::kF8E4M3, "F8_E4M3", 8},
+    {DType::kF8E8M0, "F8_E8M0", 8},
+    {DType::kF8E4M3Fnuz, "F8_E4M3FNUZ", 8},
+    {DType::kF8E5M2Fnuz, "F8_E5M2FNUZ", 8},
+    {DType::kI16, "I16", 16},
+    {DType::kU16, "U16", 16},
+    {DType::kF16, "F16", 16},
+    {DType::kBF16, "BF16", 16},
+    {DType::kI32, "I32", 32},
+    {DType::kU32, "U32", 32},
+    {DType::kF32, "F32", 32},
+    {DType::kC64, "C64", 64},
+    {DType::kF64, "F64", 64},
+    {DType::kI64, "I64", 64},
+    {DType::kU64, "U64", 64},
 };
 
 const DTypeRow& row_of(DType dtype) {
@@ -118,17 +135,23 @@ class EntryParser {
     TensorInfo info;
     info.name = name_;
     info.dtype = dtype_of(entry["dtype"]);
-    info.bytes = static_cast<uint64_t>(dtype_size(info.dtype));
     const std::vector<uint64_t> shape = numbers_of(entry["shape"], "shape"),
                                 offsets = numbers_of(entry["data_offsets"], "data_offsets");
     if (shape.size() > kMaxRank)
       refuse_entry("has too many dimensions", std::to_string(shape.size()), "at most 8");
+    uint64_t elements = 1;
+    bool fits = true;
     for (const uint64_t size : shape) {
-      const bool overflows = __builtin_mul_overflow(info.bytes, size, &info.bytes);
-      if (overflows || size > kMaxSize || info.bytes > kMaxSize)
-        refuse_entry("has an impossible shape", entry["shape"].dump());
+      fits = fits && size <= kMaxSize && !__builtin_mul_overflow(elements, size, &elements);
       info.shape.push_back(static_cast<int64_t>(size));
     }
+    const auto bits = static_cast<uint64_t>(dtype_bits(info.dtype));
+    fits = fits && !__builtin_mul_overflow(elements / 8, bits, &info.bytes) &&
+           !__builtin_add_overflow(info.bytes, elements % 8 * bits / 8, &info.bytes);
+    if (!fits || info.bytes > kMaxSize)
+      refuse_entry("has an impossible shape", entry["shape"].dump());
+    if (elements % 8 * bits % 8 != 0)
+      refuse_entry("ends within a byte", std::to_string(elements) + " elements");
     if (offsets.size() != 2)
       refuse_entry("has bad data_offsets", std::to_string(offsets.size()) + " numbers", "2");
     if (offsets[1] < offsets[0])
@@ -210,7 +233,9 @@ void check_layout(const std::string& path, uint64_t data_begin, uint64_t data_by
 
 }  // namespace
 
-int64_t dtype_size(DType dtype) { return row_of(dtype).size; }
+int64_t dtype_bits(DType dtype) { return row_of(dtype).bits; }
+
+int64_t dtype_size(DType dtype) { return dtype_bits(dtype) / 8; }
 
 const char* dtype_name(DType dtype) { return row_of(dtype).name; }
 
@@ -283,7 +308,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
   uint64_t end = 0;
   for (TensorInfo& info : tensors_) {
     info.offset = end;
-    info.bytes = static_cast<uint64_t>(info.numel() * dtype_size(info.dtype));
+    info.bytes = static_cast<uint64_t>(info.numel() * dtype_bits(info.dtype) / 8);
     end += info.bytes;
     header += (header.size() == 1 ? "" : ",") + text_of(info.name) + ":{\"dtype\":\"" +
               dtype_name(info.dtype) + "\",\"shape\":" + Json(info.shape).dump() +

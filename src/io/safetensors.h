@@ -12,6 +12,7 @@
 
 namespace lft::io {
 
+/// All types of the format, also those of which lft reads no numbers.
 enum class DType {
   kBool,
   kU8,
@@ -27,9 +28,17 @@ enum class DType {
   kF32,
   kF64,
   kF8E4M3,
-  kF8E5M2
+  kF8E5M2,
+  kF8E8M0,
+  kF8E4M3Fnuz,
+  kF8E5M2Fnuz,
+  kF6E2M3,
+  kF6E3M2,
+  kF4,
+  kC64
 };
-int64_t dtype_size(DType dtype);
+int64_t dtype_bits(DType dtype);      // of an element
+int64_t dtype_size(DType dtype);      // the same in bytes, for elements of whole bytes
 const char* dtype_name(DType dtype);  // "F32"
 
 struct TensorInfo {

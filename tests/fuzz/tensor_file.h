@@ -15,7 +15,7 @@ uint64_t expect_tensors(const File& read, std::string_view bytes) {
   for (const auto& [name, info] : read.tensors()) {
     expect(info.bytes <= bytes.size() && info.offset <= bytes.size() - info.bytes,
            "tensors lie in the file");
-    expect(static_cast<uint64_t>(info.numel() * dtype_size(info.dtype)) == info.bytes,
+    expect(static_cast<uint64_t>(info.numel() * dtype_bits(info.dtype)) == 8 * info.bytes,
            "a tensor's bytes are those of its shape");
     std::vector<char> values(info.bytes);
     read.read(info, values.data());

@@ -169,6 +169,26 @@ TEST(ModelDir, QuantisedIsRefusedByItsMethod) {
   EXPECT_LFT_ERROR(ErrorKind::kInput, "model.base_dtype: nf4 or fp8", ModelDir::open(dir));
 }
 
+/// A tensor without a place in the model may have any type of the format; one of the model may not.
+TEST(ModelDir, NewerDtypesAreReadOnlyWhereTheModelHasNoPlace) {
+  const std::vector<std::pair<DType, std::string>> types = {{DType::kC64, std::string(48, '\1')},
+                                                            {DType::kF8E8M0, std::string(6, '\1')},
+                                                            {DType::kF8E4M3, std::string(6, '\1')},
+                                                            {DType::kF6E3M2, std::string(6, '\1')},
+                                                            {DType::kF4, std::string(3, '\1')}};
+  for (const auto& [dtype, bytes] : types) {
+    TempDir temp;
+    StoredTensor odd{dtype, {2, 3}, bytes};
+    if (dtype == DType::kF6E3M2) odd.shape = {2, 4};
+    const auto with = [&](const std::string& name) {
+      return write_tiny_llava(temp.file(name), {}, [&](StoredTensors& all) { all[name] = odd; });
+    };
+    EXPECT_EQ(ModelDir::open(with("extra")).stored_dtype, DType::kF32) << dtype_name(dtype);
+    EXPECT_LFT_ERROR(ErrorKind::kInput, std::string("found ") + dtype_name(dtype),
+                     ModelDir::open(with("language_model.model.norm.weight")));
+  }
+}
+
 TEST(ModelDir, NamesOfDtypesAreThoseOfTorch) {
   TempDir temp;
   const std::string dir = write_tiny_llava(temp.file("m"));

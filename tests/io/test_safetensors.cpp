@@ -83,7 +83,7 @@ TEST_F(Safetensors, Entry) {
   refuses(R"({"a":{"shape":[2],"data_offsets":[0,8]}})", 8, "lacks the field \"dtype\"");
   refuses(R"({"a":{"dtype":"F32","data_offsets":[0,8]}})", 8, "lacks the field \"shape\"");
   refuses(R"({"a":{"dtype":"F32","shape":[2]}})", 8, "lacks the field \"data_offsets\"");
-  for (const char* dtype : {"f32", "F33", "", "F4"})
+  for (const char* dtype : {"f32", "F33", "", "F5"})
     refuses("{" + entry("a", dtype, "[2]", 0, 8) + "}", 8, "unknown dtype");
   refuses(R"({"a":{"dtype":32,"shape":[2],"data_offsets":[0,8]}})", 8, "unknown dtype");
   for (const char* value : {"7", "[]", "\"x\"", "null"})
@@ -119,6 +119,10 @@ TEST_F(Safetensors, Size) {
   accepts("{" + entry("a", "U8", "[1,1,1,1,1,1,1,1]", 0, 1) + "}", 1);
   accepts("{" + entry("a", "F32", "[]", 0, 4) + "}", 4);
   accepts("{" + entry("a", "F32", "[0,7]", 0, 0) + "}", 0);
+  accepts("{" + entry("a", "F4", "[2,3]", 0, 3) + "}", 3);
+  accepts("{" + entry("a", "F6_E2M3", "[4]", 0, 3) + "}", 3);
+  refuses("{" + entry("a", "F4", "[3]", 0, 2) + "}", 2, "ends within a byte");
+  refuses("{" + entry("a", "F4", "[2]", 0, 8) + "}", 8, "contradicts its shape");
 }
 
 TEST_F(Safetensors, Layout) {
@@ -252,7 +256,7 @@ TEST_F(Safetensors, TheSameTensorsGiveTheSameBytes) {
 TEST_F(Safetensors, ReadsThePythonLibrarysFileAndWritesTheSameBytes) {
   const std::string golden = LFT_SOURCE_DIR "/tests/goldens/all_dtypes.safetensors";
   const SafetensorsFile file(golden);
-  ASSERT_EQ(file.tensors().size(), 17u);
+  ASSERT_EQ(file.tensors().size(), 22u);
   std::vector<TensorInfo> tensors;
   for (const auto& [name, info] : file.tensors()) tensors.push_back(info);
   SafetensorsWriter writer(dir_.file("a"), tensors, file.metadata());
