@@ -427,6 +427,61 @@ TEST_F(Adapter, AdapterNameInKeysIsTolerated) {
   EXPECT_TRUE(logits_of(a).equal(logits_of(b)));
 }
 
+/// Adapters of transformers' model without its LM head, and of the decoder alone.
+TEST_F(Adapter, AdaptersOfAPartOfTheModelAreRead) {
+  for (const auto& [part, name] : std::vector<std::pair<std::string, std::string>>{
+           {"model.", "headless"}, {"model.language_model.", "decoder"}}) {
+    const auto renames = [&, head = "base_model.model." + part](StoredTensors& tensors, bool keep) {
+      StoredTensors inside;
+      for (const auto& [key, tensor] : tensors) {
+        if (key.starts_with(head))
+          inside[keep ? key : "base_model.model." + key.substr(head.size())] = tensor;
+      }
+      tensors = inside;
+    };
+    TinyAdapter adapter = adapter_in("d2");
+    adapter.config["target_modules"] = {"q_proj", "v_proj", "down_proj", "linear_1", "fc1"};
+    const std::string whole = adapter.write(temp_.file(name + "-whole"),
+                                            [&](StoredTensors&t) { renames(t, true); }),
+                      partial = adapter.write(temp_.file(name),
+                                              [&](StoredTensors&t) { renames(t, false); });
+    ::testing::internal::CaptureStderr();
+    Model a = load(whole), b = load(partial);
+    EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+    EXPECT_TRUE(logits_of(a).equal(logits_of(b))) << name;
+    const auto told = [&](const std::string& path) {
+      ::testing::internal::CaptureStderr();
+      warn_of_missing_layers(AdapterDir::open(path), ModelDir::open(base_).config);
+      const std::string text = ::testing::internal::GetCapturedStderr();
+      const size_t begin = std::min(text.size(), text.find("names "));
+      return text.substr(begin, text.find(" without") - begin);
+    };
+    // The layers of the tower are not missing from an adapter of the decoder alone.
+    const bool headless = name == "headless";
+    EXPECT_EQ(told(partial), headless ? "names 8 layers" : "names 3 layers");
+    EXPECT_EQ(told(whole), headless ? "names 8 layers" : "names 10 layers");
+  }
+}
+
+TEST_F(Adapter, ConvolutionsAndOtherEmbeddingsAreRefusedByName) {
+  const std::string tower = "base_model.model.model.vision_tower.vision_model.embeddings.",
+                    reason = "convolutions or embeddings of positions with LoRA:\n      model.";
+  refuses(adapter_in("d2"), reason + "vision_tower.vision_model.embeddings.patch_embedding",
+          [&](StoredTensors& t) {
+            t[tower + "patch_embedding.lora_A.weight"] =
+                random_tensor({2, 3, 4, 4}, DType::kF32, 1, 0, 1);
+            t[tower + "patch_embedding.lora_B.weight"] =
+                random_tensor({24, 2, 1, 1}, DType::kF32, 1, 0, 1);
+          });
+  refuses(adapter_in("d2"), reason + "vision_tower.vision_model.embeddings.position_embedding",
+          [&](StoredTensors& t) {
+            t[tower + "position_embedding.lora_embedding_A"] =
+                random_tensor({2, 17}, DType::kF32, 1, 0, 1);
+            t[tower + "position_embedding.lora_embedding_B"] =
+                random_tensor({24, 2}, DType::kF32, 1, 0, 1);
+          });
+}
+
 TEST_F(Adapter, BaseCopyMustBeTheBase) {
   TinyAdapter adapter;
   adapter.lora = {{"lm_head", {32, 64}}};
@@ -444,6 +499,10 @@ TEST_F(Adapter, FoldersThatAreNone) {
   EXPECT_LFT_ERROR(ErrorKind::kInput, "not an adapter directory",
                    AdapterDir::open(temp_.file("nowhere")));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "not an adapter directory", AdapterDir::open(base_));
+  temp_.write("named/first/adapter_config.json", "{}");
+  EXPECT_LFT_ERROR(ErrorKind::kInput,
+                   "name the folder of one adapter: " + temp_.file("named/first"),
+                   AdapterDir::open(temp_.file("named")));
   temp_.write("a/adapter_config.json", adapter_in("d2").config.dump());
   EXPECT_LFT_ERROR(ErrorKind::kInput, "no weights", AdapterDir::open(temp_.file("a")));
   temp_.write("a/adapter_model.bin", "never opened");

@@ -158,6 +158,10 @@ def foretells(peft, model_dir, adapter, unread=False):
 def make(model_dir, path, config):
     """The PEFT model, saved to `path` with random A, B, biases and magnitudes."""
     base = LlavaForConditionalGeneration.from_pretrained(model_dir, dtype=torch.float32)
+    return adapt(base, path, config)
+
+
+def adapt(base, path, config):
     model = get_peft_model(base, config).eval()
     generator = torch.Generator().manual_seed(11)
     with torch.no_grad():
@@ -274,6 +278,27 @@ def test_layers_without_tensors_are_those_that_peft_misses(name, model_dir, tmp_
     assert ends(named) == ends(gone) and len(named) == len(gone)
 
 
+@pytest.mark.parametrize("part", ["without_its_head", "the_decoder_alone"])
+def test_an_adapter_of_a_part_of_the_model_is_read(part, model_dir, peer, images, tmp_path):
+    whole = LlavaForConditionalGeneration.from_pretrained(model_dir("plain"), dtype=torch.float32)
+    base = whole.model if part == "without_its_head" else whole.model.language_model
+    adapt(base, tmp_path / "adapter", LoraConfig(r=4, lora_alpha=6, target_modules=NAMES))
+    adapted = copy.copy(peer("plain"))
+    adapted.model = whole.eval()  # PEFT has put the adapter into it
+    rows = write_rows(tmp_path / "rows.jsonl", ITEMS)
+    scored = score(
+        tmp_path / "out.jsonl",
+        model_dir("plain"),
+        rows,
+        images,
+        "--adapter",
+        tmp_path / "adapter",
+    )
+    for item, line in zip(ITEMS, scored):
+        want = adapted.logprobs(*adapted.encode(item, images))
+        assert line["logprobs"] == pytest.approx(want, abs=TOLERANCE), item["id"]
+
+
 def test_the_first_pattern_of_the_file_is_used(model_dir, peer, images, tmp_path):
     adapter = tmp_path / "adapter"
     make(
@@ -304,6 +329,18 @@ def test_it_is_refused_by_name(name, model_dir, images, tmp_path):
     )
     refuses(model_dir("plain"), tmp_path, images, named)
     foretells(peft, model_dir("plain"), tmp_path / "adapter", unread=True)
+
+
+@pytest.mark.parametrize("layer", ["patch_embedding", "position_embedding"])
+def test_a_convolution_and_positions_are_refused_by_name(layer, model_dir, images, tmp_path):
+    config = LoraConfig(r=4, lora_alpha=6, target_modules=["q_proj", layer])
+    make(model_dir("plain"), tmp_path / "adapter", config)
+    refuses(
+        model_dir("plain"),
+        tmp_path,
+        images,
+        f"with LoRA:\n      model.vision_tower.embeddings.{layer}\n",
+    )
 
 
 def test_another_kind_of_adapter_is_refused_by_name(model_dir, images, tmp_path):

@@ -27,6 +27,7 @@ namespace lft::hf {
 namespace {
 
 constexpr const char* kBaseCopy = "base_layer.weight";
+const std::string kModel = "model.";  // transformers' model next to its LM head
 constexpr const char* kRetry = "take both files from the same save_pretrained()";
 
 /// A parsed key of the file. kind: the form of an adapter's tensor ("lora_A.weight"),
@@ -69,12 +70,16 @@ bool is_table(const std::string& tensor) {
   return tensor == kEmbedding + ".weight" || tensor == kHead + ".weight";
 }
 
-/// Every dialect of the family, and the language model under the original LLaVA's name.
+/// Every dialect of the family, also of a model without its LM head (AutoModel), and the language
+/// model alone, with and without its head.
 std::string canonical_name(const family::Family& family, const std::string& peft) {
-  const std::string canonical = family.names.from_peft_name(peft);
-  if (!canonical.empty()) return canonical;
+  for (const std::string& whole : {peft, kModel + peft}) {
+    const std::string canonical = family.names.from_peft_name(whole);
+    if (!canonical.empty()) return canonical;
+  }
+  const std::string decoder = peft.starts_with(kModel) ? peft : kModel + peft;
   for (const char* part : {"model.layers.", "model.embed_tokens", "model.norm"}) {
-    if (peft.starts_with(part)) return "language_model." + peft;
+    if (decoder.starts_with(part)) return "language_model." + decoder;
   }
   return "";
 }
@@ -100,6 +105,12 @@ const family::Family& family_of(const io::SafetensorsFile& file) {
   const size_t prefix = std::string(kPeftPrefix).size();
   for (const auto& [name, info] : file.tensors())
     if (name.starts_with(kPeftPrefix)) modules.push_back(split_key(name.substr(prefix)).module);
+  const family::Family& family = registry::family_of_peft_names(modules);
+  const auto is_known = [&](const std::string& module) {
+    return !family.names.from_peft_name(module).empty();
+  };
+  if (std::ranges::any_of(modules, is_known)) return family;
+  for (std::string& module : modules) module = kModel + module;
   return registry::family_of_peft_names(modules);
 }
 
@@ -125,6 +136,7 @@ class KeyReader {
   void read() {
     check_parameters();
     for (const auto& [name, info] : file_.tensors()) place(name, info);
+    refuse_unsupported();
     pair_up();
     const std::vector<Faults> faults = {unknown_, twice_, alone_, rank_, mistyped_};
     if (!any(faults)) return compare_targets();
@@ -132,7 +144,9 @@ class KeyReader {
            "lora_A and lora_B of rank " + std::to_string(dir_.lora.rank) +
                (dir_.lora.own.empty() ? "" : ", or as rank_pattern says,") +
                " for modules of a model that lft reads, and the modules that modules_to_save names",
-           kRetry);
+           any({twice_, alone_, rank_, mistyped_})
+               ? kRetry
+               : "give an adapter of a model that lft reads, with the names of transformers");
   }
 
  private:
@@ -152,6 +166,25 @@ class KeyReader {
     }
   }
 
+  /// PEFT also adapts convolutions, with tensors of their dimensions, and any embedding.
+  void refuse_unsupported() const {
+    if (unsupported_.empty()) return;
+    refuse(
+        ErrorKind::kInput, "the adapter asks for something that is not supported", file_.path(),
+        describe({{"convolutions or embeddings of positions with LoRA",
+                   {unsupported_.begin(), unsupported_.end()}}}),
+        "LoRA on linear layers and on the token embedding",
+        "train without it (exclude_modules of PEFT's LoraConfig), or merge the adapter with PEFT "
+        "and use the merged model");
+  }
+
+  /// Whether a tensor of A or B belongs to a layer of such a kind.
+  static bool is_unsupported(const Key& key, const std::string& canonical,
+                             const io::TensorInfo& info) {
+    if (key.embeds) return canonical != kEmbedding;
+    return (key.tensor == "lora_A" || key.tensor == "lora_B") && info.shape.size() > 2;
+  }
+
   void place(const std::string& name, const io::TensorInfo& info) {
     if (info.dtype != io::DType::kF32 && info.dtype != io::DType::kF16 &&
         info.dtype != io::DType::kBF16) {
@@ -167,6 +200,10 @@ class KeyReader {
           wrapped_experts(family_.names, canonical, has_inner(key.module), config_.rule.parameters);
     if (key.kind.empty() && family_.names.is_experts(canonical)) canonical += ".weight";
     if (is_second_name(inner)) return;
+    if (!canonical.empty() && is_unsupported(key, canonical, info)) {
+      unsupported_.insert(key.module);
+      return;
+    }
     if (key.embeds != (!key.tensor.empty() && canonical == kEmbedding))
       return unknown_.items.push_back(name);
     if (key.embeds && !lora::further_tensors(variant_).empty())
@@ -297,18 +334,32 @@ class KeyReader {
   std::map<std::string, std::string> adapted_;  // canonical names of modules by the file's
   const lora::Variant& variant_ = lora::find_variant(dir_.lora.variant);
   std::map<std::string, std::set<std::string>> modules_;  // by name of the adapter's tensor
+  std::set<std::string> unsupported_;                     // modules by the file's name
   Faults unknown_{"unknown", {}}, twice_{"stored twice, in two spellings", {}},
       alone_{"without the tensors that belong to them", {}},
       rank_{"of another rank than adapter_config.json says", {}}, mistyped_{"of a wrong type", {}};
 };
 
+/// PEFT saves each adapter that is not named "default" in a folder of its name.
+std::vector<std::string> adapters_inside(const std::string& path) {
+  std::vector<std::string> folders;
+  for (const std::string& name :
+       io::is_directory(path) ? io::list_dir(path) : std::vector<std::string>()) {
+    const std::string folder = path + "/" + name;
+    if (io::path_exists(folder + "/adapter_config.json")) folders.push_back(folder);
+  }
+  return folders;
+}
+
 void refuse_other_formats(const std::string& path) {
   if (!io::is_directory(path) || !io::path_exists(path + "/adapter_config.json")) {
+    const std::vector<std::string> inside = adapters_inside(path);
     refuse(ErrorKind::kInput, "not an adapter directory", path,
            io::is_directory(path)  ? "no adapter_config.json"
            : io::path_exists(path) ? "a file"
                                    : "nothing",
-           "a folder with adapter_config.json and adapter_model.safetensors");
+           "a folder with adapter_config.json and adapter_model.safetensors",
+           inside.empty() ? "" : "name the folder of one adapter: " + join_names(inside, 5));
   }
   if (constexpr const char* kRest = "non_lora_trainables.bin";
       io::path_exists(path + "/" + kRest)) {

@@ -20,14 +20,22 @@ using Spelling = std::function<std::string(const std::string&)>;
 /// The spelling of canonical module names in the adapter's file, which target_modules also uses;
 /// null if the file mixes spellings.
 Spelling spelling_of(const AdapterDir& dir, const family::Family& family) {
-  const std::vector<Spelling> spellings = {
+  std::vector<Spelling> spellings = {
       [&](const std::string& name) { return family.names.peft_name(name); },
       [&](const std::string& name) { return family.names.whole_name(name); },
       [&](const std::string& name) { return family.names.stored_name(name); },
-      // The original LLaVA, in which projector and tower have no LoRA.
+      // The decoder with its head, as in the original LLaVA, where projector and tower have no
+      // LoRA.
       [](const std::string& name) {
         return name.starts_with(family::kDecoder) ? name.substr(sizeof(family::kDecoder) - 1) : "";
       }};
+  const size_t with_head = spellings.size();
+  for (size_t i = 0; i < with_head; ++i) {
+    spellings.push_back([whole = spellings[i]](const std::string& name) {
+      const std::string spelled = whole(name);
+      return spelled.starts_with("model.") ? spelled.substr(6) : spelled;
+    });
+  }
   for (const Spelling& spelling : spellings) {
     const auto fits = [&](const std::string& module) {
       return dir.stored_names.at(module + ".lora_A.weight")
