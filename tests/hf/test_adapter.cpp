@@ -7,6 +7,7 @@
 #include "models/lora/inject_select.h"
 #include "src/hf/adapter/adapter_files.h"
 #include "src/hf/adapter/adapter_load.h"
+#include "src/hf/adapter/adapter_notes.h"
 #include "src/hf/adapter/adapter_save.h"
 #include "src/hf/adapter/missing_layers.h"
 #include "src/hf/adapter/target_names.h"
@@ -513,6 +514,27 @@ TEST_F(Adapter, FoldersThatAreNone) {
   temp_.write("b/non_lora_trainables.bin", "never opened");
   EXPECT_LFT_ERROR(ErrorKind::kInput, "half of this adapter is a pickle",
                    AdapterDir::open(temp_.file("b")));
+}
+
+/// Of an adapter of another program, in whose folder is only the template; the other settings are
+/// those of the base.
+TEST_F(Adapter, TheTemplateOfAnotherProgramIsTheAdapters) {
+  const std::string path = adapter_in("d2").write(temp_.file("other"));
+  EXPECT_EQ(AdapterDir::open(path).notes.input.template_name, "");
+  write_file_atomic(path + "/chat_template.jinja", "{{ messages }}");
+  const AdapterDir dir = AdapterDir::open(path);
+  EXPECT_EQ(dir.notes.chat_template, "{{ messages }}");
+  EXPECT_EQ(dir.notes.input.template_name, absolute_path(path + "/chat_template.jinja"));
+  write_file_atomic(base_ + "/lft_model.json",
+                    notes_text({.base_path = base_, .input = {"llava-v1", "crop"}}));
+  const AdapterNotes trained = training_notes(dir, ModelDir::open(base_));
+  EXPECT_EQ(trained.chat_template, "{{ messages }}");
+  EXPECT_EQ(trained.input.template_name, dir.notes.input.template_name);
+  EXPECT_EQ(trained.input.image_fit, "crop");
+  // A model's folder is no adapter.
+  write_file_atomic(base_ + "/chat_template.jinja", "{{ messages }}");
+  remove_tree(base_ + "/lft_model.json");
+  EXPECT_EQ(read_model_notes(base_).chat_template, "");
 }
 
 TEST_F(Adapter, SaveThenLoadIsTheSame) {

@@ -370,6 +370,14 @@ def test_an_adapter_carries_its_template(family_dir, images, tmp_path):
     lines = score(tmp_path / "merged.jsonl", merged, rows, images)
     assert [line["input_ids"] for line in lines] == asked
 
+    # The folder of another program's adapter has the template and no notes.
+    other = tmp_path / "other"
+    shutil.copytree(adapter, other)
+    (other / "lft_adapter.json").unlink()
+    assert ids("other", "--adapter", other) == asked
+    lft("merge", "--adapter", other, "--out", tmp_path / "other-merged")
+    assert AutoTokenizer.from_pretrained(tmp_path / "other-merged").chat_template == trained
+
     (adapter / "chat_template.jinja").write_text(own)
     error = lft("generate", "--model", model, "--adapter", adapter, "--prompt", "Q", code=3).stderr
     assert "the chat template is not the one of the training" in error

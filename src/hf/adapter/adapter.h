@@ -46,7 +46,7 @@ struct AdapterDir {
   bool parts = false;             // written by save_parts(): no LoRA, not readable by PEFT
   bool ensures_tie = false;       // ensure_weight_tying: PEFT ties the adapter like the base
   bool one_table = false;         // LM head and embedding are one full tensor with two names
-  AdapterNotes notes;             // empty if lft did not write the directory
+  AdapterNotes notes;             // at most a template if lft did not write the directory
 
   /// The path of the file with the tensors.
   std::string weights() const;

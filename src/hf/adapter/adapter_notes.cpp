@@ -40,6 +40,18 @@ void read_template(const io::Json& json, const std::string& file, AdapterNotes& 
          "put the file back, or name the template to use in --template or data.template");
 }
 
+/// TRL, transformers' Trainer and LLaMA-Factory save the template of the training, without notes,
+/// in the folder of their adapter.
+AdapterNotes notes_of_others(const std::string& missing_file) {
+  AdapterNotes notes;
+  const std::string folder = std::filesystem::path(missing_file).parent_path().string(),
+                    path = io::absolute_path(folder + "/" + kChatTemplate);
+  if (!io::path_exists(path) || !io::path_exists(folder + "/adapter_config.json")) return notes;
+  notes.chat_template = text::read_template(path).text;
+  notes.input.template_name = path;
+  return notes;
+}
+
 void check_tokenizer(const AdapterNotes& notes, const std::string& whose, const std::string& file,
                      const text::TokenizerParts& parts) {
   const text::TokenizerParts& recorded = notes.tokenizer;
@@ -76,7 +88,7 @@ void write_chat_template(const std::string& folder, const AdapterNotes& notes) {
 
 AdapterNotes read_notes(const std::string& file) {
   AdapterNotes notes;
-  if (!io::path_exists(file)) return notes;
+  if (!io::path_exists(file)) return notes_of_others(file);
   const io::Json json = io::read_json_file(file);
   if (!json.is_object()) {
     refuse(ErrorKind::kInput, "not a JSON object", file, {}, "what lft wrote there");
@@ -101,7 +113,13 @@ AdapterNotes read_model_notes(const std::string& model_path) {
 }
 
 AdapterNotes training_notes(const AdapterDir& dir, const ModelDir& base) {
-  return dir.notes.input.template_name.empty() ? read_model_notes(base.path) : dir.notes;
+  const family::InputSettings& own = dir.notes.input;
+  if (!own.template_name.empty() && !own.image_fit.empty()) return dir.notes;
+  AdapterNotes notes = read_model_notes(base.path);
+  if (own.template_name.empty()) return notes;
+  notes.chat_template = dir.notes.chat_template;
+  notes.input.template_name = own.template_name;
+  return notes;
 }
 
 void check_adapter_tokenizer(const AdapterDir& dir, const text::TokenizerParts& parts) {
