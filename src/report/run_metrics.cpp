@@ -98,7 +98,8 @@ class Reader {
       if (run_.failed.empty()) run_.failed = "no reason is recorded";
     }
     if (event == "step_skipped") run_.step = std::max(run_.step, step);
-    if (!is_incident(event)) return;
+    const bool kept = event == "stopped" && !text_at(line, "incident").empty();
+    if (!is_incident(event) && !kept) return;
     std::string what;
     for (const char* key : {"what", "reason", "sample"})
       if (what.empty()) what = text_at(line, key);

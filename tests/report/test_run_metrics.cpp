@@ -62,6 +62,19 @@ TEST(RunMetrics, KnowHowTheRunEnded) {
   EXPECT_EQ(again.total_steps, 40);
 }
 
+TEST(RunMetrics, TheIncidentThatEndedTheRunIsOneOfThem) {
+  const RunMetrics run = read(kStart + step(1, 5) +
+                              "{\"event\":\"stopped\",\"step\":2,\"reason\":\"the loss is not "
+                              "finite\",\"incident\":\"out/incidents/step-2\"}\n");
+  ASSERT_EQ(run.incidents.size(), 1u);
+  EXPECT_EQ(run.incidents[0].step, 2);
+  EXPECT_EQ(run.incidents[0].event, "stopped");
+  EXPECT_EQ(run.incidents[0].what, "the loss is not finite");
+  EXPECT_EQ(read(kStart + std::string("{\"event\":\"stopped\",\"step\":1,\"reason\":\"a file\"}\n"))
+                .incidents.size(),
+            0u);
+}
+
 TEST(RunMetrics, SkipWhatCannotBeReadAndTheLineThatIsBeingWritten) {
   const RunMetrics run = read(kStart + std::string("{\"step\": oops\n[1]\n7\n{\"step\":\"a\"}\n") +
                               step(1, 5) + "{\"step\":2,\"lo");
