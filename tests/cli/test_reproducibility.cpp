@@ -121,6 +121,21 @@ TEST_F(Reproducibility, AStoppedVerificationStopsItsProcessAndCleansUp) {
   EXPECT_EQ(entries(run_.dir().path()), before);
 }
 
+TEST_F(Reproducibility, AStoppedTestOfDeterminismStopsItsProcessAndCleansUp) {
+  Recipe endless = recipe("out");
+  endless.train.max_steps = 1'000'000;
+  const std::string file = written(endless, "r.yaml");
+  const TempDir logs, temporary;
+  Child child({LFT_BINARY_DIR "/lft", "debug", "determinism", file, "--steps", "400000"},
+              logs.file("out"), logs.file("err"),
+              {"OMP_NUM_THREADS=1", "TMPDIR=" + temporary.path()});
+  ASSERT_TRUE(child.wait_until([&] { return entries(temporary.path()) > 0; }));
+  std::this_thread::sleep_for(std::chrono::seconds(2));  // in its steps
+  child.signal(SIGTERM);
+  EXPECT_EQ(child.wait(), 75) << slurp(logs.file("err"));
+  EXPECT_EQ(entries(temporary.path()), 0);
+}
+
 TEST_F(Reproducibility, DoctorNeedsNothingAndSpeaksJson) {
   const Ran text = run_lft("doctor");
   EXPECT_EQ(text.code, 0) << text.err << text.out;

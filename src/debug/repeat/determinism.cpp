@@ -6,6 +6,7 @@
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/log.h"
+#include "src/base/signals.h"
 #include "src/debug/trial/child_process.h"
 #include "src/io/files.h"
 
@@ -138,6 +139,7 @@ std::optional<TraceDifference> first_difference(const Trace& a, const Trace& b) 
 int check_determinism(const recipe::Recipe& recipe, const DeterminismOptions& options) {
   const ScratchDir scratch(std::filesystem::temp_directory_path() / "lft-determinism-");
   const auto trace = [&](const recipe::Recipe& of_run, int run, Trace& out) {
+    if (requested_signal() != 0) throw Stopped();
     if (!options.trace) return trace_apart(of_run, options.steps, scratch, run, out);
     out = options.trace(of_run, run);
     return 0;

@@ -10,6 +10,7 @@
 #include "kernels/common/error.h"
 #include "models/base/call.h"
 #include "models/ops/core/precision.h"
+#include "src/base/signals.h"
 #include "src/io/json.h"
 #include "src/train/inputs/reference.h"
 #include "src/train/machine/determinism.h"
@@ -172,6 +173,7 @@ Trace trace_steps(const recipe::Recipe& recipe, const TraceOptions& options) {
   train::find_step_references(run, run.model, steps);
   const std::unique_ptr<data::Loader> loader = train::start_loader(run, 0);
   while (recorder.step < steps && trace.ended.empty()) {
+    if (requested_signal() != 0) throw Stopped();
     data::StepSamples samples = loader->next();
     ++recorder.step;
     if (options.samples_ready) options.samples_ready(recorder.step, samples);
