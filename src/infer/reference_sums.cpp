@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -11,8 +12,29 @@
 #include "src/data/held_out.h"
 #include "src/data/loader.h"
 #include "src/data/mismatched.h"
+#include "src/infer/non_finite.h"
 
 namespace lft::infer {
+
+namespace {
+
+/// answer_sums() in evaluation mode, in FP32 if they are not finite in `compute`. kNumeric with the
+/// row if they are not finite in FP32 either.
+std::vector<double> finite_sums(at::ScalarType compute, family::Model& model,
+                                const data::BatchLayout& layout,
+                                const std::vector<data::Sample>& samples) {
+  const auto is_finite = [](double sum) { return std::isfinite(sum); };
+  std::vector<double> sums = answer_sums({.compute = compute}, model, layout, samples);
+  if (std::ranges::all_of(sums, is_finite)) return sums;
+  sums = answer_sums({.compute = at::kFloat}, model, layout, samples);
+  const auto bad = std::ranges::find_if_not(sums, is_finite);
+  if (bad == sums.end()) return sums;
+  const data::Sample& row = samples[static_cast<size_t>(bad - sums.begin())];
+  const NonFinite found = explain_loss(model, row, layout.encode, at::kFloat);
+  throw non_finite_error(row_text(row.id, found, nullptr), found.module, at::kFloat);
+}
+
+}  // namespace
 
 std::vector<double> answer_sums(const objective::ForwardContext& context, family::Model& model,
                                 const data::BatchLayout& layout,
@@ -57,7 +79,6 @@ std::vector<double> reference_sums(family::Model model, const data::Dataset& row
                                 .workers = options.workers,
                                 .shuffle = false,
                                 .skip_bad = encode.skip_bad});
-  const objective::ForwardContext context{.compute = options.compute};
   const data::BatchLayout layout{.encode = encode, .device = model->device()};
   Phase phase(options.phase, std::ssize(wanted), "after the reference");
   const auto put = [&](int64_t index, size_t at, const std::vector<double>& values) {
@@ -77,9 +98,10 @@ std::vector<double> reference_sums(family::Model model, const data::Dataset& row
         const auto first = samples.begin() + static_cast<std::ptrdiff_t>(i);
         const int64_t index = step.indices[micro][i];
         put(index, 0,
-            answer_sums(context, model, layout,
+            finite_sums(options.compute, model, layout,
                         {first, first + static_cast<std::ptrdiff_t>(sides)}));
-        if (options.group > 0) put(index, sides, answer_sums(context, model, layout, {others[i]}));
+        if (options.group > 0)
+          put(index, sides, finite_sums(options.compute, model, layout, {others[i]}));
       }
     }
   }

@@ -36,8 +36,9 @@ struct ReferenceSumOptions {
 };
 /// Of each row the sum of its answer, of a pair then that of the rejected one, then with
 /// `group` that of mismatched(). Each row is a separate batch, so that the sums do not depend on
-/// how batches are made. NaN for bad rows, 0 for rows that are not wanted. Throws Stopped after a
-/// signal.
+/// how batches are made; one that is not finite in `compute` is computed in FP32, and is kNumeric
+/// if it is not finite there. NaN for bad rows, 0 for rows that are not wanted. Throws Stopped
+/// after a signal.
 std::vector<double> reference_sums(family::Model model, const data::Dataset& rows,
                                    const data::EncodeOptions& encode,
                                    const ReferenceSumOptions& options);

@@ -12,12 +12,12 @@ namespace lft::debug {
          "replay an incidents/step-N folder as the run wrote it, over the model and data it used");
 }
 
-namespace {
-
 [[noreturn]] void damaged(const std::string& where, const std::string& found,
                           const std::string& expected) {
   refuse_incident(where, "the incident is damaged", found, expected);
 }
+
+namespace {
 
 Incident::Row read_row(const io::Json& json, const std::string& path) {
   constexpr int64_t kMost = int64_t{1} << 40;
@@ -27,6 +27,7 @@ Incident::Row read_row(const io::Json& json, const std::string& path) {
       .tokens = io::json_int(json, "tokens", 0, kMost, path),
       .supervised = io::json_int(json, "supervised_tokens", 0, kMost, path),
       .micro = static_cast<size_t>(io::json_int(json, "micro_batch", 0, 1 << 20, path))};
+  if (json.contains("reference")) row.reference = io::json_number(json, "reference", path);
   const auto answer = json.find("answer_ids");
   if (answer == json.end()) return row;
   row.answering = true;
@@ -73,6 +74,8 @@ Incident parse_incident(const io::Json& json, const std::string& path) {
   if (!(incident.loss_scale > 0))
     damaged(path, "loss_scale: " + io::describe_json(json["loss_scale"]), "above 0");
   if (json.contains("loss") && json["loss"].is_number()) incident.loss = json["loss"].get<double>();
+  if (const auto kl = json.find("kl"); kl != json.end())
+    incident.kl = kl->is_number() ? kl->get<double>() : NAN;
   const io::Json& generator = part(json, "generator", /*list=*/false, path);
   incident.seed =
       static_cast<uint64_t>(io::json_int(generator, "seed", INT64_MIN, INT64_MAX, path));

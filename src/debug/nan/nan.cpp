@@ -98,7 +98,8 @@ class Hunter {
     bool runs = true;
     for (size_t m = 0; m < input_.micro.size(); ++m) {
       const family::Batch& batch = input_.micro[m];
-      supervised_ += supervised_in(batch);
+      counts_.supervised += supervised_in(batch);
+      counts_.rows += std::ssize(sample_ends(batch));
       add_bad_pixels(batch, m, m < input_.ids.size() ? input_.ids[m] : std::vector<std::string>(),
                      model_, hunt.given);
       const size_t before = hunt.given.size();
@@ -112,6 +113,8 @@ class Hunter {
       if (supervised_in(input_.micro[m]) > 0) hunt.micro.push_back(hunt_micro(m));
     }
     find_rows(hunt);
+    if (!std::isfinite(input_.kl) && !hunt.found())
+      hunt.given.push_back({"the KL divergence from the reference", short_number(input_.kl)});
     return hunt;
   }
 
@@ -164,7 +167,11 @@ class Hunter {
 
   objective::ForwardContext context(size_t micro, at::ScalarType compute) const {
     objective::ForwardContext context{
-        .compute = compute, .recompute = input_.recompute, .normaliser = supervised_};
+        .compute = compute,
+        .recompute = input_.recompute,
+        .normaliser = std::max<int64_t>(1, input_.objective->normaliser(counts_)),
+        .kl = std::isfinite(input_.kl) ? input_.kl : 0,  // else no row would be finite
+        .objective = input_.objective.get()};
     if (input_.evaluated == 0)
       context.dropout = ops::DropoutPosition{
           .seed = input_.seed, .step = static_cast<uint64_t>(input_.step), .micro_batch = micro};
@@ -264,7 +271,7 @@ class Hunter {
   family::Model& model_;
   const HuntInput& input_;
   std::vector<train::NamedTensor> weights_;
-  int64_t supervised_ = 0;
+  objective::GlobalBatchCounts counts_;
 };
 
 }  // namespace

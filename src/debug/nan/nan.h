@@ -2,12 +2,14 @@
 // in the step's precision and once in FP32, with observers. Changes no parameter, gradient or
 // generator.
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "models/family/family.h"
 #include "models/lora/inject.h"
+#include "models/objective/objective.h"
 #include "src/train/explain/non_finite_pass.h"
 #include "src/train/step/bad_rows.h"
 
@@ -29,6 +31,9 @@ struct HuntInput {
   /// Above 0: the micro-batches are single rows of an evaluation of this number of rows. They run
   /// without dropout and without a backward pass.
   int64_t evaluated = 0;
+  std::shared_ptr<const objective::Objective> objective = {std::shared_ptr<void>(),
+                                                           &objective::supervised_nll()};
+  double kl = 0;  // of the step, for an objective that uses it
 };
 
 struct MicroHunt {

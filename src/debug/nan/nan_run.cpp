@@ -14,6 +14,8 @@
 #include "src/debug/nan/replay.h"
 #include "src/io/run_folder.h"
 #include "src/train/inputs/init_checkpoint.h"
+#include "src/train/inputs/reference.h"
+#include "src/train/inputs/run_objective.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/optim/loss_scaler.h"
 #include "src/train/run/run.h"
@@ -127,9 +129,10 @@ int debug_nan(const recipe::Recipe& recipe, std::optional<int64_t> asked) {
   const std::optional<checkpoint::Checkpoint> checkpoint =
       find_checkpoint(recipe.output_dir + "/checkpoints", step - 1);
   recipe::Recipe opened = recipe;
-  if (checkpoint) {
+  const std::shared_ptr<const objective::Objective> objective = train::make_objective(recipe);
+  if (checkpoint && !objective->uses_reference()) {
     opened.lora.init_from.clear();  // the checkpoint has its trained state
-  } else {
+  } else if (!checkpoint) {
     opened.output_dir += "/debug";  // its later checkpoints are unrelated to the initial weights
   }
   train::RunInputs inputs = train::open_inputs(opened, /*resume=*/true);
@@ -140,6 +143,7 @@ int debug_nan(const recipe::Recipe& recipe, std::optional<int64_t> asked) {
            "metrics.jsonl and the incidents folder say which step was not finite");
   }
   train::RunModel model = train::build_model(inputs);
+  train::find_step_references(inputs, model, /*steps=*/1, /*first=*/step - 1);
   if (checkpoint) {
     checkpoint::check_identity(
         *checkpoint, train::run_identity(inputs, model.base_digest),
@@ -150,6 +154,7 @@ int debug_nan(const recipe::Recipe& recipe, std::optional<int64_t> asked) {
   }
   const data::StepSamples samples = train::start_loader(inputs, step - 1)->next();
   HuntInput input = hunt_input(inputs, model, samples, step);
+  input.objective = objective;
   if (checkpoint) take_state(*checkpoint, input);
   print_line("weights  " +
              (checkpoint ? checkpoint_text(*checkpoint, step) : "those that training starts from"));

@@ -1,5 +1,6 @@
 #include "src/debug/nan/replay.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -16,6 +17,7 @@
 #include "src/io/files.h"
 #include "src/io/json.h"
 #include "src/train/inputs/init_checkpoint.h"
+#include "src/train/inputs/run_objective.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/run/run.h"
 
@@ -90,10 +92,23 @@ data::StepSamples read_samples(const Incident& incident, const data::Dataset& da
           sample, infer::question_of(sample, dataset.row(row.index), *run.tokenizer, run.encode),
           row.answer);
     }
+    sample.reference = row.reference;
     samples.micro[row.micro].push_back(std::move(sample));
     samples.indices[row.micro].push_back(row.index);
   }
   return samples;
+}
+
+/// The objective of the step, whose references the incident must have; supervised for the losses of
+/// an evaluation.
+void take_objective(const Incident& incident, const recipe::Recipe& recipe, HuntInput& input) {
+  if (incident.evaluated > 0) return;
+  input.objective = train::make_objective(recipe);
+  input.kl = incident.kl;
+  const auto lacking = std::ranges::find_if(
+      incident.rows, [](const Incident::Row& row) { return std::isnan(row.reference); });
+  if (input.objective->uses_reference() && lacking != incident.rows.end())
+    damaged(incident.path, "sample " + lacking->id + " has no reference", "that of every sample");
 }
 
 /// Inputs of the step that have changed since; nothing is known for an older incident.
@@ -139,6 +154,7 @@ int replay(const std::string& incident_dir) {
   input.compute = incident.compute;
   input.loss_scale = incident.loss_scale;
   input.evaluated = incident.evaluated;
+  take_objective(incident, recipe, input);
   print_line("incident " + escape_text(dir));
   print_line((incident.evaluated > 0 ? "after    step " : "step     ") +
              std::to_string(incident.step) + " in " + train::compute_name(incident.compute) + ": " +

@@ -134,11 +134,11 @@ void find_references(RunInputs& inputs, RunModel& model, dist::Ranks& ranks) {
          objective->uses_kl() ? rows_of_step(inputs.recipe) : 0);
 }
 
-void find_step_references(RunInputs& inputs, RunModel& model, int64_t steps) {
+void find_step_references(RunInputs& inputs, RunModel& model, int64_t steps, int64_t first) {
   const auto objective = make_objective(inputs.recipe);
   if (!objective->uses_reference()) return;
   if (objective->uses_kl()) keep_initial(model);
-  const std::unique_ptr<data::Loader> loader = start_loader(inputs, 0);
+  const std::unique_ptr<data::Loader> loader = start_loader(inputs, first);
   std::set<int64_t> wanted;
   for (int64_t step = 0; step < steps; ++step) {
     for (const std::vector<int64_t>& micro : loader->next().indices)

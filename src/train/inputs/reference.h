@@ -12,7 +12,8 @@ namespace lft::train {
 /// order of rows, it keeps the initial values (RunModel::initial) and finds the mismatched rows of
 /// data.eval. Nothing if the objective uses no reference.
 void find_references(RunInputs& inputs, RunModel& model, dist::Ranks& ranks);
-/// The same for the rows of the first steps alone, for commands that take no more; keeps nothing.
-void find_step_references(RunInputs& inputs, RunModel& model, int64_t steps);
+/// The same for the rows of some steps alone, from the one after `first` on, for commands that take
+/// no more; keeps nothing.
+void find_step_references(RunInputs& inputs, RunModel& model, int64_t steps, int64_t first = 0);
 
 }  // namespace lft::train

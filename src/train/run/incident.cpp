@@ -27,7 +27,8 @@ Replay replay(const IncidentFacts& facts, Run& run, const StepOptions& options) 
                  .parameters = {},
                  .loss_scale = facts.outcome.loss_scale};
   rows.context.normaliser = options.objective->normaliser(global_batch_of(facts.samples).counts());
-  rows.context.kl = facts.outcome.kl;
+  // The estimate of all rows would make each of them not finite.
+  rows.context.kl = std::isfinite(facts.outcome.kl) ? facts.outcome.kl : 0;
   for (const Slot& slot : run.optimizer.slots())
     rows.parameters.push_back({slot.param.name, slot.param.tensor});
   Replay result;
@@ -93,7 +94,8 @@ io::Json bad_row_list(const BadRows& bad, const IncidentFacts& facts, const RunD
   return list;
 }
 
-io::Json sample_list(const data::StepSamples& samples, const data::Dataset& dataset) {
+io::Json sample_list(const data::StepSamples& samples, const data::Dataset& dataset,
+                     bool references) {
   io::Json list = io::Json::array();
   for (size_t micro = 0; micro < samples.micro.size(); ++micro) {
     for (size_t i = 0; i < samples.micro[micro].size(); ++i) {
@@ -105,6 +107,7 @@ io::Json sample_list(const data::StepSamples& samples, const data::Dataset& data
                       {"images", row_images(dataset, index)},
                       {"tokens", sample.input_ids.size()},
                       {"supervised_tokens", sample.supervised()}});
+      if (references) list.back()["reference"] = sample.reference;
     }
   }
   return list;
@@ -211,9 +214,10 @@ io::Json describe(const IncidentFacts& facts, Run& run, const StepOptions& optio
       {"generator",
        {{"seed", options.seed}, {"epoch", facts.samples.epoch}, {"step", facts.before.step + 1}}},
       {"identity", run_identity(run, run.model.base_digest)},
-      {"samples", sample_list(facts.samples, *run.data.train)},
+      {"samples", sample_list(facts.samples, *run.data.train, options.objective->uses_reference())},
       {"skipped_samples", facts.samples.skipped},
       {"grad_norms", gradient_norms(facts, optimizer)}};
+  if (options.objective->uses_kl()) incident["kl"] = outcome.kl;
   incident.update(compare(facts));
   return incident;
 }

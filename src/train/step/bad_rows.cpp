@@ -2,8 +2,11 @@
 
 #include <cmath>
 
+#include "models/objective/objective.h"
 #include "src/infer/non_finite.h"
 #include "src/train/explain/non_finite_pass.h"
+#include "src/train/step/global_batch.h"
+#include "src/train/step/parts.h"
 
 namespace lft::train {
 namespace {
@@ -13,31 +16,51 @@ class RowHunter {
   RowHunter(family::Model& model, const data::StepSamples& samples, const RowPasses& passes)
       : model_(model), samples_(samples), passes_(passes) {}
 
-  void look_at(BadRow row, BadRows* bad) const {
-    const data::Sample& sample = samples_.micro[row.micro_batch][row.row];
-    const PassReport report = run(sample, row.micro_batch);
+  /// `rows`: a row, or both sides of a pair, of which `row` is the first.
+  void look_at(const std::vector<data::Sample>& rows, BadRow row, BadRows* bad) {
+    const objective::Objective& objective = *passes_.context.objective;
+    const PassReport report = run(rows, row.micro_batch, objective);
     ++bad->looked_at;
     if (report.finite()) return;
-    row.id = sample.id;
-    if (report.output) {
-      place(*report.output, sample, &row);
-    } else {
-      row.position = first_bad_token(sample, row.micro_batch);
+    row.id = rows.front().id;
+    const bool loss = !std::isfinite(report.loss);
+    // Gradients that overflow at this loss scale are not the cause of a loss that is not finite.
+    if (loss && !of_loss_) bad->rows.clear();
+    if (of_loss_ && !loss) return;
+    of_loss_ = loss;
+    if (rows.size() > 1) {
+      find_side(rows, &row);
+    } else if (report.output) {
+      place(*report.output, rows.front(), &row);
+    } else if (objective.sums_tokens()) {
+      row.position = first_bad_token(rows.front(), row.micro_batch);
     }
     bad->rows.push_back(std::move(row));
   }
 
  private:
-  PassReport run(const data::Sample& sample, size_t micro_batch) const {
+  PassReport run(const std::vector<data::Sample>& rows, size_t micro_batch,
+                 const objective::Objective& objective) const {
     objective::ForwardContext context = passes_.context;
+    context.objective = &objective;
     if (context.dropout) context.dropout->micro_batch = micro_batch;
-    const auto loss = [&] {
-      return objective::forward_loss(context, model_, samples_.make({sample}));
-    };
+    const auto loss = [&] { return objective::forward_loss(context, model_, samples_.make(rows)); };
     return watch_pass({.loss = loss,
                        .parameters = passes_.parameters,
                        .loss_scale = passes_.loss_scale,
                        .ops = false});
+  }
+
+  /// The side of a pair that is not finite by itself. Neither: only the loss of both is not.
+  void find_side(const std::vector<data::Sample>& sides, BadRow* row) const {
+    for (size_t i = 0; i < sides.size(); ++i) {
+      if (sides[i].supervised() == 0) continue;
+      const PassReport report = run({sides[i]}, row->micro_batch, objective::supervised_nll());
+      if (!report.output) continue;
+      row->id = sides[i].id;
+      row->row += i;
+      return place(*report.output, sides[i], row);
+    }
   }
 
   static void place(const BadOutput& output, const data::Sample& sample, BadRow* row) {
@@ -58,7 +81,7 @@ class RowHunter {
       sample.labels = labels;
       for (size_t i = middle; i < positions.size(); ++i)
         sample.labels[static_cast<size_t>(positions[i])] = -100;
-      (run(sample, micro_batch).finite() ? good : bad) = middle;
+      (run({sample}, micro_batch, objective::supervised_nll()).finite() ? good : bad) = middle;
     }
     return positions[bad - 1];
   }
@@ -66,6 +89,7 @@ class RowHunter {
   family::Model& model_;
   const data::StepSamples& samples_;
   const RowPasses& passes_;
+  bool of_loss_ = false;  // the rows so far have losses that are not finite
 };
 
 std::string row_text(const BadRow& row) {
@@ -78,11 +102,15 @@ std::string row_text(const BadRow& row) {
 BadRows find_bad_rows(family::Model& model, const data::StepSamples& samples,
                       const std::vector<size_t>& micro_batches, const RowPasses& passes) {
   BadRows bad;
-  const RowHunter hunter(model, samples, passes);
+  RowHunter hunter(model, samples, passes);
+  const int64_t together = passes.context.objective->rows_together();
   for (const size_t micro : micro_batches) {
-    for (size_t row = 0; row < samples.micro[micro].size(); ++row) {
-      if (samples.micro[micro][row].supervised() > 0)
-        hunter.look_at({.micro_batch = micro, .row = row}, &bad);
+    const std::vector<data::Sample>& all = samples.micro[micro];
+    size_t row = 0;
+    for (const std::vector<data::Sample>& rows : parts_of(all, std::ssize(all), together)) {
+      if (supervised_tokens(rows) > 0)
+        hunter.look_at(rows, {.micro_batch = micro, .row = row}, &bad);
+      row += rows.size();
     }
   }
   return bad;

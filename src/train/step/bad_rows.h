@@ -20,7 +20,7 @@ struct BadRow {
 
 struct BadRows {
   std::vector<BadRow> rows;
-  size_t looked_at = 0;
+  size_t looked_at = 0;  // a pair counts once
 };
 
 /// The settings of the step, without its samples.
@@ -31,8 +31,9 @@ struct RowPasses {
 };
 
 /// Runs each row of these micro-batches alone, forward and backward, with its loss divided as in
-/// the step. For a bad row with only finite module outputs, the number of supervised tokens is
-/// increased until the first that makes it bad. Changes no state.
+/// the step. For a bad row with only finite module outputs whose loss is a sum over tokens, the
+/// number of supervised tokens is increased until the first that makes it bad. A pair is one row,
+/// named by its bad side. Changes no state.
 BadRows find_bad_rows(family::Model& model, const data::StepSamples& samples,
                       const std::vector<size_t>& micro_batches, const RowPasses& passes);
 

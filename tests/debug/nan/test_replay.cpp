@@ -13,10 +13,13 @@
 #include "src/debug/nan/replay.h"
 #include "src/infer/evaluate.h"
 #include "src/io/files.h"
+#include "src/io/run_folder.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
 #include "support/poison.h"
 #include "support/prompt_of.h"
+#include "train/label_rows.h"
+#include "train/pair_rows.h"
 #include "train/run_files.h"
 
 namespace lft::test::replay_test {
@@ -187,6 +190,59 @@ TEST(Replay, AValueFromOutsideTheBatchReplaysFinite) {
             std::string::npos)
       << text;
   EXPECT_NE(text.find("fp32 pass agrees"), std::string::npos) << text;
+}
+
+class Preferences : public ::testing::TestWithParam<const char*> {};
+
+/// A run whose row 4 overflows FP16 by a token of its prompt.
+Recipe preferring(const test::TinyRun& run, const std::string& objective) {
+  Json rows = Json::parse(test::slurp(run.dir().file("rows.json")));
+  rows[4]["conversations"][0]["value"] = "<image>\nA z?";
+  run.dir().write("rows.json", rows.dump());
+  test::change_model(
+      run, [](test::StoredTensors& tensors) { test::poison_token(tensors, 3 + 'z', 0, 6e4f); });
+  Recipe recipe = fp16_recipe(run, objective);
+  recipe.full.clear();
+  recipe.lora.targets = {"llm:v_proj"};
+  recipe.objective.name = objective;
+  recipe.precision.recovery = "stop";
+  recipe.train.batch_size = recipe.train.grad_accum = 2;
+  recipe.train.max_steps = 6;
+  recipe.data.train = objective == "kto" ? test::write_labels(run) : test::write_pairs(run);
+  return recipe;
+}
+
+TEST_P(Preferences, AStepIsFoundAgainWithItsObjective) {
+  const test::TinyRun run;
+  const Recipe recipe = preferring(run, GetParam());
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "row4, position", train::train(recipe));
+  const std::string incident = io::incident_folder(recipe.output_dir);
+  const Json json = Json::parse(test::slurp(incident + "/incident.json"));
+  const auto step = json["step"].get<int64_t>();
+  for (const Json& micro : json["replay"]) {
+    const std::string loss =
+        "micro-batch " + micro["micro_batch"].dump() + ": loss " +
+        train::short_number(micro["loss"].is_number() ? micro["loss"].get<double>() : NAN);
+    const std::string text = found_by([&] { return replay(incident); }, kFirstUp);
+    EXPECT_NE(text.find(loss), std::string::npos) << loss << " is not in\n" << text;
+    EXPECT_NE(text.find("at fault  row4, position"), std::string::npos) << text;
+  }
+  const std::string text = found_by([&] { return debug_nan(recipe, step); }, kFirstUp);
+  EXPECT_NE(text.find("at fault  row4, position"), std::string::npos) << text;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Preferences, ::testing::Values("dpo", "simpo", "kto"),
+                         [](const auto& each) { return std::string(each.param); });
+
+TEST(Replay, AReferenceThatIsMissingIsRefused) {
+  const test::TinyRun run;
+  const Recipe recipe = preferring(run, "dpo");
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "row4, position", train::train(recipe));
+  const std::string incident = io::incident_folder(recipe.output_dir);
+  Json json = Json::parse(test::slurp(incident + "/incident.json"));
+  json["samples"][1].erase("reference");
+  write_file_atomic(incident + "/incident.json", json.dump());
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "has no reference", replay(incident));
 }
 
 TEST(Replay, DamagedAndForeignIncidentsAreRefused) {

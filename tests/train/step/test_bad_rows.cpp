@@ -11,6 +11,9 @@
 #include "src/train/run/trainer.h"
 #include "src/train/step/bad_rows.h"
 #include "support/expect_error.h"
+#include "support/poison.h"
+#include "train/label_rows.h"
+#include "train/pair_rows.h"
 #include "train/run_files.h"
 #include "train/spoil.h"
 
@@ -87,6 +90,78 @@ TEST_P(Layouts, OneRowsTokenIsNamedInTheIncidentTheErrorAndTheMetrics) {
 }
 
 INSTANTIATE_TEST_SUITE_P(PaddedAndPacked, Layouts, ::testing::Bool());
+
+class Objectives : public ::testing::TestWithParam<const char*> {};
+
+/// A run over 12 rows, one of which overflows FP16 by a token of its prompt.
+Recipe preferring(const test::TinyRun& run, const std::string& objective) {
+  ask_letter(run, 7, 'Z');
+  test::change_model(run, [](test::StoredTensors& tensors) {
+    test::poison_token(tensors, kByteToken + 'Z', 0, 6e4f);
+  });
+  Recipe recipe = stopping(run, objective);
+  recipe.full.clear();
+  recipe.lora.targets = {"llm:v_proj"};
+  recipe.precision.compute = "fp16";
+  recipe.objective.name = objective;
+  const bool pairs = objective != "kto" && objective != "sft";
+  if (pairs) recipe.data.train = test::write_pairs(run);
+  if (objective == "kto") recipe.data.train = test::write_labels(run);
+  return recipe;
+}
+
+TEST_P(Objectives, TheRowIsNamedAndTheRunContinuesInFp32) {
+  const test::TinyRun run;
+  Recipe recipe = preferring(run, GetParam());
+  recipe.train.max_steps = 12;  // the row is in more than one epoch
+  ASSERT_EQ(train::train(recipe), 0);
+  const std::vector<Json> recovered = test::events(recipe.output_dir, "fp32_recovery");
+  ASSERT_EQ(recovered.size(), 1u);
+  EXPECT_EQ(recovered[0]["culprit"].get<std::string>().rfind("row7, position ", 0), 0u)
+      << recovered[0]["culprit"];
+  const Json incident = incident_of(recipe);
+  const Json& row = incident["bad_rows"][0];
+  EXPECT_EQ(incident["bad_rows"].size(), 1u);
+  EXPECT_EQ(row["index"], 7);
+  EXPECT_EQ(row["token_id"], kByteToken + 'Z');
+  EXPECT_EQ(row["first_bad_module"], "language_model.model.layers.0.mlp.up_proj");
+}
+
+TEST_P(Objectives, TheRowIsNamedWhereTheRunStops) {
+  const test::TinyRun run;
+  Recipe recipe = preferring(run, GetParam());
+  recipe.precision.recovery = "stop";
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "row7, position", train::train(recipe));
+  EXPECT_EQ(test::events(recipe.output_dir, "stopped").at(0)["culprit"],
+            incident_of(recipe)["culprit"]);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Objectives,
+                         ::testing::Values("sft", "dpo", "ipo", "hinge", "apo_zero", "simpo",
+                                           "orpo", "kto"),
+                         [](const auto& each) { return std::string(each.param); });
+
+TEST(BadRows, TheSideOfAPairIsNamed) {
+  const test::TinyRun run;
+  Recipe recipe = preferring(run, "simpo");
+  ask_letter(run, 7, '.');
+  Json pairs = Json::parse(test::slurp(test::write_pairs(run)));
+  pairs[7]["rejected"]["value"] = "a Z";
+  run.dir().write("pairs.json", pairs.dump());
+  recipe.precision.recovery = "stop";
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "row7 (rejected), position", train::train(recipe));
+}
+
+/// No reference of it can be compared with.
+TEST(BadRows, ARowWithoutAFiniteReferenceIsRefusedByName) {
+  const test::TinyRun run;
+  Recipe recipe = preferring(run, "dpo");
+  test::change_model(run, [](test::StoredTensors& tensors) {
+    test::poison_token(tensors, kByteToken + 'Z', 0, 3e38f);
+  });
+  recipe.precision.compute = "fp32";
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "row7, position", train::train(recipe));
+}
 
 TEST(BadRows, WeightsThatSpoilEveryRowAccuseNoSample) {
   const test::TinyRun run;
