@@ -11,6 +11,8 @@ void install_signal_handlers();
 int requested_signal();
 /// Thrown after a signal if there is nothing to save: the program exits with stop_exit_code().
 struct Stopped : std::exception {
+  explicit Stopped(int signal = requested_signal()) : signal(signal) {}
+  int signal;
   const char* what() const noexcept override { return "stopped by a signal"; }
 };
 /// Whether the signal is SIGINT; if so, the flag is reset to 0.

@@ -15,6 +15,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "src/base/log.h"
+#include "src/base/signals.h"
 #include "src/base/sum_tree.h"
 #include "src/base/text.h"
 #include "src/dist/groups.h"
@@ -29,7 +30,7 @@ std::atomic<bool> broken = false;
 /// The header of every message; includes a short text.
 struct Frame {
   static constexpr size_t kBytes = 1024;
-  uint8_t error = 0;
+  uint8_t kind = 0;  // Ranks::Message
   uint8_t unused[7] = {};
   int64_t size = 0;
   char text[kBytes - 16] = {};
@@ -120,7 +121,8 @@ struct Ranks::State {
   std::vector<std::string> hosts;
   std::unique_ptr<Heartbeat> heartbeat;
   std::chrono::milliseconds timeout;
-  std::optional<Error> ended;  // no message is exchanged after it
+  std::optional<Error> ended;  // no message is exchanged after it, or after a stop
+  int stop = 0;                // the signal
   std::optional<Failure> failure;
 
   c10d::Backend& group_of(const at::Tensor& tensor) const {
@@ -202,16 +204,17 @@ void Ranks::lost(const std::exception& error) {
   throw RankLost(finding.info);
 }
 
-std::vector<std::string> Ranks::talk(const std::string& mine, bool error) {
+std::vector<std::string> Ranks::talk(const std::string& mine, Message kind) {
   State& state = *state_;
   state.heartbeat->waits(true);
   std::vector<std::string> texts(static_cast<size_t>(size()));
-  std::optional<size_t> failed;
+  std::optional<size_t> ends;
+  Message how = Message::kText;
   try {
     const auto bytes = [](int64_t count) { return at::zeros({count}, at::kByte); };
     at::Tensor own = bytes(Frame::kBytes);
     auto* frame = reinterpret_cast<Frame*>(own.mutable_data_ptr());
-    frame->error = error ? 1 : 0;
+    frame->kind = static_cast<uint8_t>(kind);
     frame->size = static_cast<int64_t>(mine.size());
     std::memcpy(frame->text, mine.data(), std::min(mine.size(), sizeof frame->text));
     const at::Tensor all = state.gather(own);
@@ -230,14 +233,17 @@ std::vector<std::string> Ranks::talk(const std::string& mine, bool error) {
                                    static_cast<int64_t>(i) * longest
                              : frames[i].text;
       texts[i].assign(from, static_cast<size_t>(frames[i].size));
-      if (frames[i].error != 0 && !failed) failed = i;
+      if (ends || static_cast<Message>(frames[i].kind) == Message::kText) continue;
+      ends = i;
+      how = static_cast<Message>(frames[i].kind);
     }
   } catch (const std::exception& exception) {
     lost(exception);
   }
   state.heartbeat->waits(false);
-  if (failed) {
-    state.ended = error_from(texts[*failed]);
+  if (how == Message::kStop) throw Stopped(state.stop = std::stoi(texts[*ends]));
+  if (how == Message::kError) {
+    state.ended = error_from(texts[*ends]);
     throw Error(*state.ended);
   }
   return texts;
@@ -246,7 +252,7 @@ std::vector<std::string> Ranks::talk(const std::string& mine, bool error) {
 std::vector<std::string> Ranks::exchange(const std::string& mine) {
   if (!state_) return {mine};
   if (state_->ended) throw Error(*state_->ended);
-  return talk(mine, /*error=*/false);
+  return talk(mine, Message::kText);
 }
 
 std::string Ranks::from_first(const std::string& text) {
@@ -257,12 +263,24 @@ Error Ranks::failed(const Error& own) {
   if (!state_ || state_->ended) return own;
   try {
     if (first()) say_that_first_comes(*state_->store);
-    talk(error_text(own), /*error=*/true);
+    talk(error_text(own), Message::kError);
   } catch (const Error& agreed) {
     return agreed;
   } catch (const std::exception&) {  // the store has ended
   }
   return own;
+}
+
+int Ranks::stopped(int signal) {
+  if (!state_) return signal;
+  if (state_->stop != 0) return state_->stop;
+  try {
+    if (first()) say_that_first_comes(*state_->store);
+    talk(std::to_string(signal), Message::kStop);
+  } catch (const Stopped& agreed) {
+    return agreed.signal;
+  }
+  return signal;
 }
 
 void Ranks::open_data_group(at::Device device) {

@@ -2,9 +2,9 @@
 // fails, is lost or stops. Independent of model and steps. In a run with one process (alone())
 // every call returns immediately.
 //
-// All processes make the same calls in the same order. An exchange carries an error instead of the
-// message: so an error of one process is the error of all at their next exchange. Only one thread
-// of a process makes these calls.
+// All processes make the same calls in the same order. An exchange carries an error or a stop
+// instead of the message: so an error of one process is the error of all at their next exchange,
+// and a signal that stops one stops all. Only one thread of a process makes these calls.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -44,13 +44,17 @@ class Ranks {
   /// Sets the current phase of this process, for messages about where it was last seen.
   void at(const std::string& phase);
 
-  /// Every process's text, by rank. Throws the error of the first process that has one; RankLost.
+  /// Every process's text, by rank. Throws the error of the first process that has one, or Stopped
+  /// if that one was stopped; RankLost.
   std::vector<std::string> exchange(const std::string& mine);
   /// Rank 0's text.
   std::string from_first(const std::string& text);
   /// Reports to the others that this process has failed, in place of its next exchange. All
   /// processes end with the error of the first one that has any; an earlier one is kept.
   Error failed(const Error& own);
+  /// The same for a process that a signal has stopped. Returns the signal of the first one; throws
+  /// the error of the first one instead if it has failed.
+  int stopped(int signal);
 
   /// Exchanges tensors of a GPU `device` by NCCL from now on. Does nothing on a CPU. kResource if
   /// this build or machine has no NCCL.
@@ -72,7 +76,8 @@ class Ranks {
   struct State;
   Ranks();
   void lost(const std::exception& error);
-  std::vector<std::string> talk(const std::string& mine, bool error);
+  enum class Message : uint8_t { kText, kError, kStop };
+  std::vector<std::string> talk(const std::string& mine, Message kind);
 
   std::unique_ptr<State> state_;  // null: this process is alone
 };

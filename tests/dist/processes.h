@@ -16,8 +16,8 @@ namespace lft::test {
 
 /// Faults that a rank inflicts on itself, see test_shared_run.cpp.
 struct Plant {
-  std::string what = {};  // inf, oom, gather, interrupt; empty: nothing
-  int64_t step = 0, times = 1;
+  std::string what = {};                    // inf, oom, gather, interrupt, stop; empty: nothing
+  int64_t step = 0, times = 1;              // of stop: the signal, before anything is read
   int64_t rank = -1;                        // -1: the last
   std::vector<std::string> variables = {};  // on that rank only
 };

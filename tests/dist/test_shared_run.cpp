@@ -48,7 +48,7 @@ std::string variable(const char* name) {
 /// For TrainOptions::gradients_ready.
 std::function<void(int64_t, train::Optimizer&)> planted() {
   const std::string what = variable("LFT_TEST_PLANT");
-  if (what.empty()) return {};
+  if (what.empty() || what == "stop") return {};
   const int64_t step = std::stoll(variable("LFT_TEST_STEP"));
   if (what == "gather") {  // the first after this step's passes
     return [step](int64_t now, train::Optimizer&) { dies_in_a_gather = now >= step; };
@@ -75,6 +75,7 @@ std::function<void(int64_t, train::Optimizer&)> planted() {
 TEST(Rank, DISABLED_Trains) {
   if (variable("LFT_TEST_RECIPE").empty()) return;
   install_signal_handlers();  // as lft does: a write to a lost process must not end this one
+  if (variable("LFT_TEST_PLANT") == "stop") raise(std::stoi(variable("LFT_TEST_STEP")));
   const auto read = [] { return read_recipe(variable("LFT_TEST_RECIPE")); };
   const train::TrainOptions options{.resume = !variable("LFT_TEST_RESUME").empty(),
                                     .gradients_ready = planted()};
@@ -222,6 +223,23 @@ TEST(SharedRuns, AnEvaluationThatASignalComesBeforeIsDoneFirstByTheResumedRun) {
     EXPECT_EQ(run_bytes(two.output_dir, 8), run_bytes(one.output_dir, 8));
     EXPECT_EQ(events(two.output_dir, "eval"), events(one.output_dir, "eval"));
   }
+}
+
+/// While the reference is computed; only one process receives the signal.
+TEST(SharedRuns, ASignalBeforeTheFirstStepStopsAll) {
+  const TinyRun run(/*rows=*/22);
+  Recipe recipe = shared(run, "stopped");
+  without_eval(recipe);
+  recipe.train.batch_size = 2;
+  recipe.objective.name = "dpo";
+  recipe.data.train = write_pairs(run);
+  for (const auto& [signal, rank, code] : std::vector<std::tuple<int, int64_t, int>>{
+           {SIGTERM, 0, 75}, {SIGUSR1, 1, 75}, {SIGINT, 1, 130}}) {
+    EXPECT_EQ(run_processes(recipe, 2, false, {.what = "stop", .step = signal, .rank = rank}),
+              (std::vector<int>{code, code}));
+    EXPECT_EQ(error_blocks(recipe, 2), 0) << said_by(recipe, 0) << said_by(recipe, 1);
+  }
+  EXPECT_EQ(run_processes(recipe, 2), zeros(2)) << said_by(recipe, 0);
 }
 
 /// Each process evaluates its own rows; rank 0 reports all.

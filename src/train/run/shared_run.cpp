@@ -228,6 +228,10 @@ int train_as(const dist::Place& place, const std::function<recipe::Recipe()>& re
   } catch (const OutOfMemoryElsewhere& elsewhere) {
     ranks.exchange("");  // throws the error of the process that ran out of memory
     throw block_of(elsewhere);
+  } catch (const Stopped& stopped) {
+    const int signal = ranks.stopped(stopped.signal);
+    ranks.leave();
+    return stop_exit_code(signal);
   } catch (const std::exception& exception) {
     throw ranks.failed(block_of(exception));
   }
