@@ -73,6 +73,24 @@ std::string judge_labels(const data::Dataset& rows, const recipe::Recipe& recipe
          ": kto learns from the difference, so add rows with the other label";
 }
 
+/// As image_digest().
+std::string digest_of_images(const data::Dataset& rows) {
+  int64_t bytes = 0;
+  size_t count = 0;
+  each_image(rows, [&](const data::ImageFile& file, int32_t) {
+    bytes += file.bytes;
+    ++count;
+  });
+  const bool few = count <= kMostImagesRead && bytes <= kMostImageBytesRead;
+  Sha256 hash;
+  each_image(rows, [&](const data::ImageFile& file, int32_t number) {
+    hash.update(std::to_string(file.bytes) + "\n");
+    const std::string root = rows.image_root(number);
+    if (few) hash_content(hash, root.empty() ? "." : root, rows.image_name(number));
+  });
+  return count == 0 ? "" : hash.hex().substr(0, 16);
+}
+
 }  // namespace
 
 RunData open_run_data(const recipe::Recipe& recipe, const family::ModelConfig& config,
@@ -158,21 +176,16 @@ const std::string& image_stamp(RunData& data) {
 }
 
 const std::string& image_digest(RunData& data) {
-  if (data.image_digest) return *data.image_digest;
-  int64_t bytes = 0;
-  size_t count = 0;
-  each_image(*data.train, [&](const data::ImageFile& file, int32_t) {
-    bytes += file.bytes;
-    ++count;
-  });
-  const bool few = count <= kMostImagesRead && bytes <= kMostImageBytesRead;
-  Sha256 hash;
-  each_image(*data.train, [&](const data::ImageFile& file, int32_t number) {
-    hash.update(std::to_string(file.bytes) + "\n");
-    const std::string root = data.train->image_root(number);
-    if (few) hash_content(hash, root.empty() ? "." : root, data.train->image_name(number));
-  });
-  return data.image_digest.emplace(count == 0 ? "" : hash.hex().substr(0, 16));
+  if (!data.image_digest) data.image_digest = digest_of_images(*data.train);
+  return *data.image_digest;
+}
+
+const HeldOutIdentity& held_out_identity(RunData& data) {
+  if (!data.held_out) {
+    data.held_out.emplace();
+    if (data.eval) *data.held_out = {data.eval->hash(), digest_of_images(*data.eval)};
+  }
+  return *data.held_out;
 }
 
 std::vector<data::SourceShare> source_shares(const recipe::Recipe& recipe,

@@ -14,6 +14,12 @@
 
 namespace lft::train {
 
+/// Dataset::hash() of data.eval, and the digest of its images as image_digest(); both are empty
+/// without data.eval.
+struct HeldOutIdentity {
+  std::string rows, images;
+};
+
 struct RunData {
   std::unique_ptr<text::Tokenizer> tokenizer;
   data::EncodeOptions encode;
@@ -21,8 +27,10 @@ struct RunData {
   int64_t workers = 4;
   std::vector<data::SampleLength> lengths;  // of the training rows, after sample_lengths()
   data::BadSamples bad;                     // bad rows among them
-  /// Set by data_hash(), image_stamp() and image_digest(); computed at most once in a run.
+  /// Set by data_hash(), image_stamp(), image_digest() and held_out_identity(); computed at most
+  /// once in a run.
   std::optional<std::string> data_hash, image_stamp, image_digest;
+  std::optional<HeldOutIdentity> held_out;
 };
 /// Opens data.train and data.eval and checks the recipe's limits against the model's. A remark
 /// becomes a notice.
@@ -49,6 +57,8 @@ const std::string& image_stamp(RunData& data);
 /// sizes; also of the sizes for files outside the image root. Computed on the first call. Empty if
 /// no row has an image.
 const std::string& image_digest(RunData& data);
+
+const HeldOutIdentity& held_out_identity(RunData& data);
 
 /// The number of rows of each source of data.train in an epoch. Empty for a single path. kUsage if
 /// a weight exceeds the limit of rows in an epoch.

@@ -260,6 +260,9 @@ io::Json run_identity(RunInputs& inputs, const std::string& base_digest) {
   identity["image mean and std"] = io::Json({encode.images->mean, encode.images->std}).dump();
   if (const std::string& images = image_digest(inputs.data); !images.empty())
     identity["images"] = images;
+  const HeldOutIdentity& held_out = held_out_identity(inputs.data);
+  if (!held_out.rows.empty()) identity["held-out data"] = held_out.rows;
+  if (!held_out.images.empty()) identity["held-out images"] = held_out.images;
   for (const auto& [part, hash] : encode.tokenizer_parts) identity["tokenizer: " + part] = hash;
   return identity;
 }

@@ -288,6 +288,41 @@ TEST_F(ResumeGuards, AByteThatChangesIsRefusedByName) {
   EXPECT_EQ(resume(recipe_), 0);
 }
 
+TEST(Resume, ChangedHeldOutRowsAreRefusedByName) {
+  const test::TinyRun run;
+  Recipe recipe = resumable(run, "held-out", {});
+  recipe.train.max_steps = 3;
+  const std::string rows = slurp(run.dir().file("rows.json"));
+  recipe.data.eval = run.dir().write("eval.json", rows);
+  ASSERT_EQ(train::train(recipe), 0);
+  Json changed = Json::parse(rows);
+  changed[0]["conversations"][1]["value"] = "white";
+  run.dir().write("eval.json", changed.dump());
+  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "held-out data: stored",
+                   train::train(recipe, {.resume = true}));
+  changed = Json::parse(rows);
+  changed[0]["image"] = "copy.bmp";
+  run.dir().write("images/copy.bmp", slurp(run.dir().file("images/red0.bmp")));
+  recipe.output_dir += "-image";
+  recipe.data.eval = run.dir().write("eval.json", changed.dump());
+  ASSERT_EQ(train::train(recipe), 0);
+  std::string bytes = slurp(run.dir().file("images/copy.bmp"));
+  bytes[60] ^= 1;
+  run.dir().write("images/copy.bmp", bytes);
+  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "held-out images: stored",
+                   train::train(recipe, {.resume = true}));
+  // Without the rows, and from a checkpoint that records nothing of them.
+  Recipe without = recipe;
+  without.data.eval.clear();
+  EXPECT_EQ(train::train(without, {.resume = true}), 0);
+  const std::string dir = recipe.output_dir + "/checkpoints";
+  Checkpoint checkpoint = load_checkpoint(dir + "/step-3");
+  checkpoint.identity.erase("held-out data");
+  checkpoint.identity.erase("held-out images");
+  save_checkpoint(dir, checkpoint, 3);
+  EXPECT_EQ(train::train(recipe, {.resume = true}), 0);
+}
+
 TEST_F(ResumeGuards, AChangedProcessorIsRefusedByName) {
   run_.dir().write("model/preprocessor_config.json", R"({"image_mean":[0.5,0.5,0.5]})");
   EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "image mean and std: stored", resume(recipe_));
