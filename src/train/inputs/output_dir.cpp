@@ -30,6 +30,21 @@ const char* first_product(const std::string& dir) {
   return nullptr;
 }
 
+/// The bytes of the run's own files that a resumed run replaces.
+uint64_t replaced_bytes(const std::string& dir) {
+  namespace fs = std::filesystem;
+  uint64_t bytes = 0;
+  for (const char* part : {"checkpoints", "best"}) {
+    std::error_code ignored;  // of a file that is being deleted
+    for (fs::recursive_directory_iterator each(dir + "/" + part, ignored), end; each != end;
+         each.increment(ignored)) {
+      const uintmax_t size = each->is_regular_file(ignored) ? each->file_size(ignored) : 0;
+      if (!ignored) bytes += size;
+    }
+  }
+  return bytes;
+}
+
 }  // namespace
 
 bool contains_run(const recipe::Recipe& recipe) {
@@ -78,10 +93,15 @@ void check_disk_space(const recipe::Recipe& recipe, int64_t trainable_parameters
            ? 0
            : static_cast<uint64_t>(recipe.checkpoint.keep) + 1);
   const uint64_t needed = weights * 3 * saved + weights + kBesides;  // with both moments
-  const uint64_t available = io::free_bytes(recipe.output_dir);
-  if (available >= needed) return;
+  const uint64_t available = io::free_bytes(recipe.output_dir),
+                 replaced = replaced_bytes(recipe.output_dir);
+  if (available + replaced >= needed) return;
   refuse(ErrorKind::kResource, "the disk is too small for this run's checkpoints",
-         recipe.output_dir, format_bytes(static_cast<double>(available)) + " free",
+         recipe.output_dir,
+         format_bytes(static_cast<double>(available)) + " free" +
+             (replaced == 0 ? ""
+                            : ", and " + format_bytes(static_cast<double>(replaced)) +
+                                  " in the checkpoints that are replaced"),
          format_bytes(static_cast<double>(needed)) + " (" + std::to_string(saved) +
              " of them, and the adapter)",
          "free space, choose another output_dir, or lower checkpoint.keep or lora.rank");

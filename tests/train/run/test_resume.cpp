@@ -14,6 +14,7 @@
 #include "models/family/model.h"
 #include "src/base/text.h"
 #include "src/checkpoint/checkpoint.h"
+#include "src/train/inputs/output_dir.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
 #include "train/copy_killed.h"
@@ -286,6 +287,18 @@ TEST_F(ResumeGuards, AByteThatChangesIsRefusedByName) {
   refuses("model/tokenizer.json", "tokenizer: added tokens",
           replace("\"lstrip\":false", "\"lstrip\":true"));
   EXPECT_EQ(resume(recipe_), 0);
+}
+
+TEST(Resume, ItsOwnCheckpointsCountAsFreeSpace) {
+  const test::TinyRun run;
+  const Recipe recipe = resumable(run, "out", {});
+  const uint64_t free = free_bytes(recipe.output_dir);
+  const auto parameters = static_cast<int64_t>(2 * free / (3 * sizeof(float) * 102));
+  EXPECT_LFT_ERROR(ErrorKind::kResource, "the disk is too small",
+                   check_disk_space(recipe, parameters));
+  run.dir().write("out/checkpoints/step-1/optimizer.safetensors", "");
+  fs::resize_file(recipe.output_dir + "/checkpoints/step-1/optimizer.safetensors", 2 * free);
+  EXPECT_NO_THROW(check_disk_space(recipe, parameters));
 }
 
 TEST(Resume, ChangedHeldOutRowsAreRefusedByName) {
