@@ -243,6 +243,14 @@ TEST_F(Pairs, TheFirstLossIsKnownBeforeIt) {
   run.state.compute = at::kBFloat16;
   EXPECT_FALSE(judge_pairs_start(run, 0.71)) << "within the rounding of bf16";
   EXPECT_TRUE(judge_pairs_start(run, 0.75));
+  // Dropout changes the first loss only where the initial update is not 0.
+  for (const auto& [variant, dropout, judged] : std::vector<std::tuple<const char*, double, bool>>{
+           {"lora", 0.3, true}, {"pissa", 0.3, false}, {"pissa", 0, true}}) {
+    recipe.lora.variant = variant;
+    recipe.lora.dropout = dropout;
+    EXPECT_EQ(judge_pairs_start(make_run(open_inputs(recipe)), 0.75).has_value(), judged)
+        << variant << " " << dropout;
+  }
 }
 
 TEST_F(Pairs, WhatCannotBeLearntIsRefused) {
