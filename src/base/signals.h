@@ -4,8 +4,8 @@
 
 namespace lft {
 
-/// SIGINT, SIGTERM and SIGUSR1 set the flag; a second signal calls _exit(128 + n). SIGPIPE is
-/// ignored. Call it once, early in main().
+/// SIGINT, SIGTERM and SIGUSR1 set the flag; a second signal calls _exit(128 + n). SIGPIPE and
+/// SIGXFSZ are ignored: the write fails. Call it once, early in main().
 void install_signal_handlers();
 /// The first signal that was received (SIGINT, SIGTERM or SIGUSR1), or 0.
 int requested_signal();

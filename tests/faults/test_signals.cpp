@@ -85,6 +85,16 @@ TEST_F(Signals, TheSecondOneEndsItAtOnce) {
   EXPECT_EQ(list_checkpoints(out.output_dir + "/checkpoints", true).front().fault, "");
 }
 
+TEST_F(Signals, AFileAboveTheLimitOfItsUserIsAnError) {
+  const Recipe out = recipe("limit");
+  write_file_atomic(out.output_dir + ".yaml", dump_recipe(out));
+  const std::string command = "bash -c 'ulimit -f 8; OMP_NUM_THREADS=1 exec " LFT_BINARY_DIR
+                              "/lft train " +
+                              out.output_dir + ".yaml >/dev/null 2>" + out.output_dir + ".err'";
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 6) << errors(out);
+  EXPECT_NE(errors(out).find("error: "), std::string::npos) << errors(out);
+}
+
 TEST_F(Signals, AReaderThatGoesAwayDoesNotStopTheRun) {
   const Recipe out = recipe("pipe");
   write_file_atomic(out.output_dir + ".yaml", dump_recipe(out));
