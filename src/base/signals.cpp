@@ -12,6 +12,7 @@ namespace {
 
 // A signal handler can only access globals.
 std::atomic<int> first_signal{0};
+constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGUSR1};
 bool on_terminal = false;  // set before the handlers are installed
 static_assert(std::atomic<int>::is_always_lock_free);
 
@@ -23,6 +24,13 @@ void on_signal(int signal) {
   _exit(128 + signal);
 }
 
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : kStopSignals) sigaddset(&set, signal);
+  return set;
+}
+
 }  // namespace
 
 void install_signal_handlers() {
@@ -31,11 +39,20 @@ void install_signal_handlers() {
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);
+  for (const int signal : kStopSignals) sigaction(signal, &action, nullptr);
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;
   for (const int signal : {SIGPIPE, SIGXFSZ}) sigaction(signal, &ignore, nullptr);
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
+
+BlockedSignals::BlockedSignals() {
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &set, &before_);
+}
+
+BlockedSignals::~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 int requested_signal() { return first_signal.load(); }
 

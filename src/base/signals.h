@@ -1,5 +1,7 @@
 // Signals set a flag that loops poll. The poller decides what to save and how to exit.
 #pragma once
+#include <signal.h>
+
 #include <exception>
 
 namespace lft {
@@ -7,6 +9,17 @@ namespace lft {
 /// SIGINT, SIGTERM and SIGUSR1 set the flag; a second signal calls _exit(128 + n). SIGPIPE and
 /// SIGXFSZ are ignored: the write fails. Call it once, early in main().
 void install_signal_handlers();
+/// Blocks those three signals for its lifetime. A process that starts meanwhile receives them after
+/// install_signal_handlers().
+class BlockedSignals {
+ public:
+  BlockedSignals();
+  ~BlockedSignals();
+  BlockedSignals(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
 /// The first signal that was received (SIGINT, SIGTERM or SIGUSR1), or 0.
 int requested_signal();
 /// Thrown after a signal if there is nothing to save: the program exits with stop_exit_code().

@@ -76,10 +76,12 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 }
 
 /// A separate process group: the terminal's Ctrl-C reaches only this process, which forwards it.
+/// Signals reach the process once its handlers are installed.
 pid_t start(const std::vector<std::string>& arguments, std::vector<std::string> environment) {
   std::vector<std::string> words = {"lft"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   const std::vector<char*> argv = pointers(words), envp = pointers(environment);
+  const BlockedSignals blocked;
   const pid_t parent = getpid(), pid = fork();
   if (pid != 0) return pid;
   setpgid(0, 0);

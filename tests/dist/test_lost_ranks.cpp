@@ -191,6 +191,15 @@ TEST_F(LostRanks, TheLauncherHandsItsSignalOn) {
   EXPECT_EQ(newest(out), static_cast<int64_t>(steps_of(out)));
 }
 
+TEST_F(LostRanks, ASignalThatComesBeforeTheirHandlersIsNotLost) {
+  const Recipe out = recipe("at-once");
+  const std::unique_ptr<Child> child = launch(out, 2, false);
+  ASSERT_TRUE(child->wait_until([&] { return ranks_of(child->pid()).size() == 2; }));
+  child->signal(SIGTERM);
+  EXPECT_EQ(child->wait(), 75) << errors(out);
+  EXPECT_EQ(blocks(out), 0) << errors(out);
+}
+
 TEST_F(LostRanks, ARecipeThatCannotBeReadIsOneBlockOfAll) {
   const Recipe out = recipe("wrong");
   io::write_file_atomic(out.output_dir + ".yaml", "version: 1\noutput: x\n");

@@ -56,10 +56,12 @@ int wait_for(pid_t pid) {
   }
 }
 
+/// Signals reach the process once its handlers are installed.
 pid_t start(const std::vector<std::string>& arguments, int out, int err) {
   std::vector<char*> argv = {const_cast<char*>("lft")};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
+  const BlockedSignals blocked;
   const pid_t pid = fork();
   if (pid == 0) become(argv.data(), out, err);
   return pid;
