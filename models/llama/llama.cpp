@@ -81,8 +81,7 @@ ResidualStream LlamaLayerImpl::forward(const ResidualStream& x_btd, const LlamaP
                                        int64_t layer, const at::Tensor& rows_k) {
   const Dim d = {"d", input_layernorm->weight.size(0)};
   expect_dims(x_btd.sum(), "x", {{"b"}, {"t"}, d});
-  const ops::Normed first =
-      call("input_layernorm", input_layernorm, x_btd.sum(), x_btd.branch());
+  const ops::Normed first = call("input_layernorm", input_layernorm, x_btd.sum(), x_btd.branch());
   const at::Tensor stream = keep_rows(first.sum, rows_k);
   at::Tensor mixed = linear_attn
                          ? call("linear_attn", linear_attn, first, pass.recurrent, layer, rows_k)

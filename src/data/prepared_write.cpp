@@ -150,8 +150,7 @@ class SkippedSamples {
   void add(const Row& row, const std::string& reason) {
     const std::string named = row.where + ": " + reason;
     if (count_++ == 0) first_ = named;
-    notice("skipped a bad sample: " + named);
-    if (count_ <= options_.max_bad) return;
+    if (count_ <= options_.max_bad) return notice("skipped a bad sample: " + named);
     refuse(ErrorKind::kInput, "too many samples are bad to be skipped", "data.train",
            std::to_string(count_) + ", first " + first_,
            "at most data.max_bad = " + std::to_string(options_.max_bad),

@@ -44,6 +44,9 @@ std::string remedy(int code) {
       return "raise the limit on open files (ulimit -n)";
     case ENXIO:
       return "start the program that reads the pipe first";
+    case EFBIG:
+      return "raise the limit on the size of a file (ulimit -f), or use a disk that takes larger "
+             "files";
     case EIO:
       return "check the disk, or use another one";
     case ENOSPC:

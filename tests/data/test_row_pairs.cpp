@@ -65,13 +65,13 @@ TEST(RowPairs, OfTheThreeToolsAreTheSameRow) {
 
 TEST(RowPairs, BothSidesHaveTheImagesOfATarFileOrOfColumns) {
   const Row named = pair_of(R"({"question":"Q","chosen":"yes","rejected":"no","image":"a.png"})");
-  EXPECT_EQ(last_turn(named), std::pair<std::string, std::string>("<image>\nQ", "yes"));
-  EXPECT_EQ(last_turn(*named.rejected), std::pair<std::string, std::string>("<image>\nQ", "no"));
+  EXPECT_EQ(last_turn(named), (std::pair<std::string, std::string>("<image>\nQ", "yes")));
+  EXPECT_EQ(last_turn(*named.rejected), (std::pair<std::string, std::string>("<image>\nQ", "no")));
   for (const char* images : {"", R"(,"images":["png"])"}) {
     const Row row = pair_of(test::tar_file(
         {{"0.json", std::string(R"({"prompt":"Q","chosen":"yes","rejected":"no")") + images + "}"},
          {"0.png", "p"}}));
-    EXPECT_EQ(last_turn(*row.rejected), std::pair<std::string, std::string>("<image>\nQ", "no"));
+    EXPECT_EQ(last_turn(*row.rejected), (std::pair<std::string, std::string>("<image>\nQ", "no")));
     EXPECT_EQ(row.images, std::vector<std::string>{"tar:0.png"});
     EXPECT_EQ(row.rejected->images, row.images);
     EXPECT_EQ(row.rejected->inside.size(), 1u);

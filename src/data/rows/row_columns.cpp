@@ -241,8 +241,11 @@ void refuse_unread_image(const Row& row, const io::Json& json, const RowKeys& ke
   const Names used = column_keys(keys);
   for (const auto& [key, value] : json.items()) {
     if (std::ranges::find(used, key) != used.end() || !names_image(value)) continue;
+    const bool embedded =
+        value.is_string() && value.get_ref<const std::string&>().starts_with(kArrowImage);
     refuse(ErrorKind::kInput, "a column names an image, and the row has none", row.where,
-           quote_text(key, 40) + ": " + describe(value), "\"image\" or \"images\"",
+           quote_text(key, 40) + ": " + (embedded ? "an embedded image" : describe(value)),
+           "\"image\" or \"images\"",
            "name the column in the recipe: data.columns: {image: " + quote_text(key, 40) + "}");
   }
 }

@@ -103,7 +103,7 @@ std::vector<NamedImage> named_images(const std::vector<RowSource>& sources) {
 
 /// Keys of a row's texts and images; empty for a malformed row.
 struct RowContent {
-  std::string shown;  // by the images' bytes, or the pixels of prepared data
+  std::string shown;  // by the images' keys, or the pixels of prepared data
   std::string named;  // by the images' names; empty if one is a part of the data file
 };
 
@@ -123,17 +123,17 @@ class Tally {
     const data::Row& row = source_.rows.rows[index];
     const int64_t errors_before = report_.errors();
     for (const DataProblem& problem : scan.problems) report_.add(problem);
-    const auto [shown, whole] = look_at_images(row, scan.pixels, images);
+    const auto [shown, key, whole] = look_at_images(row, scan.pixels, images);
     if (scan.bad || !whole) {
       ++figures_.bad;
       report_.errors_of_bad += report_.errors() - errors_before;
     }
     if (scan.text.empty()) return {};
     figures_.images += static_cast<int64_t>(row.images.size());
-    RowContent content{scan.text + " " + std::to_string(shown), named_content(row)};
+    RowContent content{scan.text + " " + std::to_string(key), named_content(row)};
     find_duplicates(index, content.shown);
     named_.emplace(content.named, index);
-    if (row.desirable) find_labels(index, shown);
+    if (row.desirable) find_labels(index, key);
     const std::optional<size_t> other =  // labelled answers to one question differ
         scan.readable && whole && !row.desirable ? answers_.add(index, shown, scan.said)
                                                  : std::nullopt;
@@ -146,7 +146,7 @@ class Tally {
     return content;
   }
 
-  /// Finds rows of `trained` that are repeated here. Prepared data has no bytes of image files.
+  /// Finds rows of `trained` that are repeated here. Prepared data has no image files.
   void compare(const Tally& trained, size_t index, const RowContent& content) {
     const bool by_name = (source_.prepared == nullptr) != (trained.source_.prepared == nullptr);
     const std::string& key = by_name ? content.named : content.shown;
@@ -187,22 +187,22 @@ class Tally {
                  .next = image.next});
   }
 
-  /// Reports the problems of the images of a row. `shown`: a hash of what they show.
+  /// Reports the problems of the images of a row.
   struct Shown {
-    size_t shown;
+    size_t content, key;  // hashes of the images' bytes, and of their keys (ImageScan)
     bool whole = true;
   };
   Shown look_at_images(const data::Row& row, size_t pixels,
                        const std::unordered_map<std::string, ImageScan>& images) {
-    Shown seen{.shown = pixels};
+    Shown seen{.content = pixels, .key = pixels};
     for (const std::string& name : images_of(row)) {
       const std::string file = image_key(source_, name);
       const ImageScan& image = images.at(file);
       if (image.fault) problem(*image.fault, row);
       if (image.oddity) problem(*image.oddity, row);
       seen.whole = seen.whole && !image.fault;
-      seen.shown =
-          mix_hashes(seen.shown, image.fault ? std::hash<std::string>()(file) : image.content);
+      seen.content = mix_hashes(seen.content, image.content);
+      seen.key = mix_hashes(seen.key, image.fault ? std::hash<std::string>()(file) : image.key);
     }
     return seen;
   }
@@ -234,12 +234,12 @@ class Tally {
   }
 
   /// Counts the label and finds an earlier row with the same answer and the other label.
-  void find_labels(size_t index, size_t shown) {
+  void find_labels(size_t index, size_t images) {
     data::Row plain = source_.rows.rows[index];
     ++(*plain.desirable ? figures_.desirable : figures_.undesirable);
     plain.desirable.reset();
     const auto [same, is_new] =
-        labelled_.emplace(text_hash(std::move(plain)) + " " + std::to_string(shown), index);
+        labelled_.emplace(text_hash(std::move(plain)) + " " + std::to_string(images), index);
     const data::Row& row = source_.rows.rows[index];
     if (!is_new && source_.rows.rows[same->second].desirable != row.desirable)
       problem(DataFault::kContradiction, row,
@@ -271,7 +271,7 @@ class Tally {
   AnswerTally answers_;
   DataFigures figures_;
   std::vector<int64_t> lengths_;
-  // The first row with an id, a content by bytes or by names, or of KTO a content without the
+  // The first row with an id, a content by keys or by names, or of KTO a content without the
   // label.
   std::unordered_map<std::string, size_t> ids_, contents_, named_, labelled_;
 };

@@ -318,7 +318,8 @@ std::string text_hash(data::Row row) {
 RowScan scan_row(const RowSource& source, int64_t index, const RowReading& reading) {
   const data::Row& row = source.rows.rows[static_cast<size_t>(index)];
   if (const auto bad = source.rows.bad.find(index); bad != source.rows.bad.end()) {
-    RowScan scan{.bad = true};
+    RowScan scan;
+    scan.bad = true;
     scan.problems.push_back(malformed_row(row, bad->second.info()));
     return scan;
   }
@@ -358,7 +359,10 @@ ImageScan scan_image(const std::string& root, const data::Row& row, const std::s
     const io::FileBytes bytes = data::read_row_image(row, name, root, limits);
     const io::ImageCheck image = io::check_image(bytes, path, limits);
     options.images->plan({image.width, image.height});
-    return {.oddity = image_oddity(name, bytes, image, options), .content = bytes_hash(bytes)};
+    const size_t content = bytes_hash(bytes);
+    return {.oddity = image_oddity(name, bytes, image, options),
+            .content = content,
+            .key = data::comes_with_row(name) ? content : bytes_hash(path)};
   } catch (const Error& error) {
     const bool no_decoder =
         error.kind() == ErrorKind::kUsage;  // a kind of image that this build does not support

@@ -54,7 +54,8 @@ struct ImageFault {
 struct ImageScan {
   std::optional<ImageFault> fault = {};
   std::optional<ImageFault> oddity = {};  // readable, but shows little
-  size_t content = 0;                     // hash of the file
+  size_t content = 0;                     // hash of its bytes
+  size_t key = 0;                         // of an image file: hash of its resolved path
 };
 /// Decodes an image completely, with the errors of training, and checks whether it can be fitted.
 ImageScan scan_image(const std::string& root, const data::Row& row, const std::string& name,

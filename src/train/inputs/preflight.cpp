@@ -268,8 +268,7 @@ void check_bad_count(const data::EncodeOptions& encode, const std::vector<std::s
     if (first == nullptr) first = &each;
     different.insert(each);
   }
-  if (first != nullptr)
-    check_count(encode, static_cast<int64_t>(different.size()), rows, *first);
+  if (first != nullptr) check_count(encode, static_cast<int64_t>(different.size()), rows, *first);
 }
 
 void check_learning_rates(const RunInputs& inputs) {

@@ -65,7 +65,8 @@ family::Batch probe_batch(const Run& run);
 /// expects another first loss.
 std::string describe_model_start(Run& run, const TrainabilityReport& proof);
 
-/// kNumeric if the loss before training is not finite and the run would not repeat the step in FP32.
+/// kNumeric if the loss before training is not finite and the run would not repeat the step in
+/// FP32.
 void refuse_non_finite_start(const Run& run, const TrainabilityReport& proof);
 
 /// The values that a checkpoint must match: base, data, images, processor, tokenizer. Also the

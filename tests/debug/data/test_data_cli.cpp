@@ -43,6 +43,7 @@ TEST_F(DataCommands, ProblemsExitWithThreeAndOneBlock) {
   lines_[2] = "{";
   lines_[4] = row("row4", "nowhere.png", "<image>\nWhat?", "blue").dump();
   lines_[6] = row("row6", "nowhere.png", "<image>\nWhat else?", "blue").dump();
+  recipe_.data.max_bad = 2;
   for (const std::string policy : {"error", "skip"}) {
     recipe_.data.on_bad_sample = policy;
     const Ran ran = run("validate", "--workers 3");

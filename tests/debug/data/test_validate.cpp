@@ -20,6 +20,7 @@ namespace {
 
 using test::golden_image;
 using test::row;
+using test::slurp;
 
 class Validate : public test::DataTest {
  protected:
@@ -416,7 +417,7 @@ TEST_F(Validate, HeldOutRowsThatAreTrainedOn) {
 }
 
 /// A picture's place in its file says nothing about it.
-TEST_F(Validate, PicturesAreComparedByTheirBytes) {
+TEST_F(Validate, EmbeddedPicturesAreComparedByTheirBytes) {
   const auto tar = [&](const std::string& name, const std::vector<std::string>& pictures) {
     std::vector<std::pair<std::string, std::string>> members;
     for (size_t i = 0; i < pictures.size(); ++i) {
@@ -438,14 +439,20 @@ TEST_F(Validate, PicturesAreComparedByTheirBytes) {
   const std::string train = recipe_.data.train.path, &eval = recipe_.data.eval;
   EXPECT_EQ(places(DataFault::kDuplicateRow), std::vector{train + "[2]"});
   EXPECT_EQ(places(DataFault::kTrainedOn), std::vector{eval + "[1]"});
+}
 
-  run_.dir().write("images/copy.bmp", slurp(run_.dir().file("images/red0.bmp")));
-  nlohmann::json copy = json_row(0);
-  copy["id"] = "copy";
-  copy["image"] = "copy.bmp";
-  lines_.push_back(copy.dump());
-  recipe_.data.eval.clear();
-  expect_only(validate(), DataFault::kDuplicateRow, {line(lines_.size() - 1)},
+TEST_F(Validate, AnImageFileIsKnownByItsPath) {
+  std::filesystem::create_symlink("red0.bmp", run_.dir().file("images/link.bmp"));
+  nlohmann::json again = json_row(0);
+  std::vector<std::string> places;
+  for (const std::string& name :
+       {std::string("./red0.bmp"), std::string("link.bmp"), run_.dir().file("images/red0.bmp")}) {
+    again["id"] = name;
+    again["image"] = name;
+    places.push_back(line(lines_.size()));
+    lines_.push_back(again.dump());
+  }
+  expect_only(validate(), DataFault::kDuplicateRow, places,
               "the same turns and images as " + line(0));
 }
 
