@@ -2,6 +2,7 @@
 transformers."""
 
 import concurrent.futures
+import copy
 import json
 import pathlib
 
@@ -240,6 +241,14 @@ CALLS = [
 ]
 
 
+def with_text_arguments(messages):
+    messages = copy.deepcopy(messages)
+    for message in messages:
+        for call in message.get("tool_calls", []):
+            call["function"]["arguments"] = json.dumps(call["function"]["arguments"])
+    return messages
+
+
 @pytest.mark.parametrize("template", ["qwen3.jinja", "qwen3_vl.jinja"])
 @pytest.mark.parametrize("messages", [[user(QUESTION)], CALLS], ids=["a question", "a result"])
 def test_tools_are_rendered_as_transformers_renders_them(
@@ -257,6 +266,8 @@ def test_tools_are_rendered_as_transformers_renders_them(
         answer, usage, _ = running.chat(messages, tools=TOOLS, tool_choice="auto")
         assert usage["prompt_tokens"] == len(prompt)
         assert answer == peer.tokenizer.decode(peer.greedy(prompt), skip_special_tokens=True)
+        as_text = with_text_arguments(messages)  # as OpenAI's clients send them
+        assert running.chat(as_text, tools=TOOLS, tool_choice="auto")[:2] == (answer, usage)
         without = running.chat(messages, tools=TOOLS, tool_choice="none")
         assert without == running.chat(messages)
         assert without[1]["prompt_tokens"] < usage["prompt_tokens"]

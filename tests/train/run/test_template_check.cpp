@@ -41,6 +41,34 @@ TEST(TemplateCheck, TheFirstDifferenceOfThePromptsIsShown) {
   EXPECT_NE(late.find("A cat.</s>!"), std::string::npos) << late;
 }
 
+/// `opened`: what follows <think> in the prompt for an answer.
+std::string started(const TinyRun& run, const std::string& opened, const std::string& reasoning) {
+  run.dir().write("model/chat_template.jinja",
+                  "{% for m in messages %}{{ m.role }}:{% if m.role == 'assistant' %}<think>"
+                  "{{ m.reasoning_content or '' }}</think>{% endif %}"
+                  "{% for p in m.content %}{{ p.text }}{% endfor %}</s>{% endfor %}"
+                  "{% if add_generation_prompt %}assistant:<think>" +
+                      opened + "{% endif %}");
+  nlohmann::json row = {
+      {"messages",
+       {{{"role", "user"}, {"content", "What?"}}, {{"role", "assistant"}, {"content", "red"}}}}};
+  if (!reasoning.empty()) row["messages"][1]["reasoning_content"] = reasoning;
+  Recipe recipe = run.recipe("out");
+  recipe.data.train = run.dir().write("rows.jsonl", row.dump());
+  recipe.data.chat_template = "auto";
+  const train::RunInputs inputs = train::open_inputs(recipe);
+  return train::judge_answer_start(inputs.data.encode, *inputs.data.train);
+}
+
+TEST(TemplateCheck, AnEmptyReasoningThatThePromptLacksIsReported) {
+  const TinyRun run;
+  const std::string line = started(run, "", "");
+  EXPECT_NE(line.find("the chat template writes \"</think>\" between"), std::string::npos) << line;
+  EXPECT_NE(line.find("enable_thinking: false"), std::string::npos) << line;
+  EXPECT_EQ(started(run, "</think>", ""), "") << "both prompts are equal";
+  EXPECT_EQ(started(run, "", "hm"), "") << "every answer has a reasoning";
+}
+
 TEST(TemplateCheck, AnInvalidTemplateOfTheCheckpointIsNoReasonToStop) {
   const TinyRun run;
   run.dir().write("model/chat_template.jinja", "{% for %}");
