@@ -272,11 +272,14 @@ TEST_F(HostileNames, NameNoFileOfARun) {
   lft({"eval", file, "--data", path("good.json"), "--out", out("answers.jsonl"), "--max-new-tokens",
        "2"},
       "answers.jsonl");
-  lft({"eval", file, "--out", out("none.jsonl"), "--max-new-tokens", "2"}, "none.jsonl", 3);
+  lft({"eval", file, "--out", out("skipped.jsonl"), "--max-new-tokens", "2"}, "skipped.jsonl");
+  const std::string strict = "data.on_bad_sample=error";
+  lft({"eval", file, "--out", out("none.jsonl"), "--max-new-tokens", "2", "--set", strict},
+      "none.jsonl", 3);
   lft({"preview", file, "-n", "20", "--html", out("rows.html")}, "rows.html");
-  lft({"validate", file}, "", 3);
-  lft({"check", file, "--set", "data.on_bad_sample=error", "--set", "output_dir=" + out("next")},
-      "", 3);
+  lft({"validate", file}, "");
+  lft({"validate", file, "--set", strict}, "", 3);
+  lft({"check", file, "--set", strict, "--set", "output_dir=" + out("next")}, "", 3);
 }
 
 TEST_F(HostileNames, NameNoFileOfAnIncident) {
