@@ -149,6 +149,13 @@ TEST(Prompt, AToolCallIsSupervisedAsItIsRendered) {
   EXPECT_EQ(texts(said, said.supervised), (Texts{"Hm. " + call, "two</s>"}));
 }
 
+TEST(Prompt, ATemplateWithoutToolCallsEndsTheirTurnsAsOthers) {
+  const Rendered got =
+      chat("{% for m in messages %}<s>{{ m.role }}:{{ m.content[0].text }}</s>{% endfor %}")
+          ->render(calling("Hm."));
+  EXPECT_EQ(texts(got, got.supervised), (Texts{"Hm.</s>", "two</s>"}));
+}
+
 TEST(Prompt, TheEndTokenIsAddedAfterAWholeToolCall) {
   const auto endless = chat(std::string(kCalls) + "{% endfor %}");
   const std::string call = "<call>f({\"b\": [1, \"x\"], \"a\": 1})</call></s>";

@@ -64,6 +64,7 @@ class Learner {
   struct Around {
     Tail after;
     std::string before;  // the text between the previous words and those of the message
+    bool has_words = false;
   };
 
   Around around(const Conversation& talk, int32_t number) const {
@@ -74,6 +75,7 @@ class Learner {
     for (const MessageWords& words : words_of(rendering, owners)) {
       if (words.message == number) {
         found.before = text.substr(previous, words.span.begin - previous);
+        found.has_words = true;
         end = words.span.end;
       }
       previous = words.span.end;
@@ -123,6 +125,7 @@ class Learner {
     try {
       const Conversation silent = tool_trial(forms_.needs_system, "");
       const Around inner = around(silent, calling);
+      if (!inner.has_words) return;  // the template does not write tool calls
       const Around last = around(first_messages(silent, static_cast<size_t>(calling) + 1), calling);
       learned.calls = turn_ends(last.after, inner.after, begins);
       const std::string between =
