@@ -53,6 +53,8 @@ TEST(Main, MistakesOnTheCommandLine) {
   expect_error(run_lft("train"), 2, "lft train --help");
   expect_error(run_lft("train a.yaml --no-such-flag"), 2, "--no-such-flag");
   expect_error(run_lft("summary . --batch 0"), 2, "range 1 to 1048576");
+  expect_error(run_lft("debug memory --steps 0"), 2, "lft debug memory --help");
+  expect_error(run_lft("serve --model . --host ''"), 2, "the address to listen on is empty");
 }
 
 TEST(Main, AFieldGivenAsAnOptionIsAnsweredWithSet) {
