@@ -87,6 +87,15 @@ Measured measure_side(const Row& row, const std::string& image_root,
 
 }  // namespace
 
+void check_bad_count(const EncodeOptions& options, int64_t bad, const std::string& rows,
+                     const std::string& first) {
+  if (bad <= options.max_bad) return;
+  refuse(ErrorKind::kInput, "too many samples are bad to be skipped", rows,
+         std::to_string(bad) + ", first " + first,
+         "at most data.max_bad = " + std::to_string(options.max_bad),
+         "fix them (lft validate lists them all), or raise data.max_bad");
+}
+
 SampleLength row_length(const Row& row, const std::string& image_root,
                         const text::Tokenizer& tokenizer, const EncodeOptions& options) {
   Measured chosen = measure_side(row, image_root, tokenizer, options);

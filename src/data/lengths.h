@@ -16,6 +16,11 @@ struct BadSamples {
   std::optional<Error> error;     // error of the first one
 };
 
+/// kInput if the count exceeds options.max_bad; `rows` names the data, `first` the first bad
+/// sample.
+void check_bad_count(const EncodeOptions& options, int64_t bad, const std::string& rows,
+                     const std::string& first);
+
 /// The length of the sample that encode_row() would return; images are opened, not decoded.
 SampleLength row_length(const Row& row, const std::string& image_root,
                         const text::Tokenizer& tokenizer, const EncodeOptions& options);

@@ -150,11 +150,8 @@ class SkippedSamples {
   void add(const Row& row, const std::string& reason) {
     const std::string named = row.where + ": " + reason;
     if (count_++ == 0) first_ = named;
-    if (count_ <= options_.max_bad) return notice("skipped a bad sample: " + named);
-    refuse(ErrorKind::kInput, "too many samples are bad to be skipped", "data.train",
-           std::to_string(count_) + ", first " + first_,
-           "at most data.max_bad = " + std::to_string(options_.max_bad),
-           "fix them (lft validate lists them all), or raise data.max_bad");
+    check_bad_count(options_, count_, "data.train", first_);
+    notice("skipped a bad sample: " + named);
   }
   /// The number of them; kInput if no other sample is left.
   int64_t finish(int64_t samples) const {

@@ -270,8 +270,7 @@ void serve(ChatServer& server, const std::string& host, int port,
   const int bound = http.bind(host, port);
   if (bound < 0) {
     refuse(ErrorKind::kResource, "cannot listen there", host + ":" + std::to_string(port),
-           listen_fault(host, errno),
-           "an address of this machine and a port that nobody listens on",
+           listen_fault(host, errno), "an address of this machine and a free port",
            "name another with --host and --port");
   }
   std::thread listener([&] { http.run(); });

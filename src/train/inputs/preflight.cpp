@@ -32,15 +32,6 @@ std::string reason_of(const ErrorInfo& info) {
   return info.where + ": " + info.what + (info.found.empty() ? "" : " (" + info.found + ")");
 }
 
-void check_count(const data::EncodeOptions& encode, int64_t bad, const std::string& field,
-                 const std::string& first) {
-  if (bad <= encode.max_bad) return;
-  refuse(ErrorKind::kInput, "too many samples are bad to be skipped", field,
-         std::to_string(bad) + ", first " + first,
-         "at most data.max_bad = " + std::to_string(encode.max_bad),
-         "fix them (lft validate lists them all), or raise data.max_bad");
-}
-
 /// For one data set, under its name in the recipe, with the number of samples checked.
 void check_bad(const RunInputs& inputs, int64_t looked_at, const std::string& field,
                const data::BadSamples& bad, std::vector<std::string>& lines) {
@@ -54,7 +45,7 @@ void check_bad(const RunInputs& inputs, int64_t looked_at, const std::string& fi
     throw Error(ErrorKind::kInput, std::move(info));
   }
   const std::string first = reason_of(bad.error->info());
-  check_count(inputs.data.encode, bad.count, field, first);
+  data::check_bad_count(inputs.data.encode, bad.count, field, first);
   lines.push_back(field + ": " + count + " cannot be read and will be left out, first " + first);
 }
 
@@ -268,7 +259,8 @@ void check_bad_count(const data::EncodeOptions& encode, const std::vector<std::s
     if (first == nullptr) first = &each;
     different.insert(each);
   }
-  if (first != nullptr) check_count(encode, static_cast<int64_t>(different.size()), rows, *first);
+  if (first != nullptr)
+    data::check_bad_count(encode, static_cast<int64_t>(different.size()), rows, *first);
 }
 
 void check_learning_rates(const RunInputs& inputs) {
